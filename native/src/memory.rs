@@ -1,0 +1,196 @@
+//! Checked reads of a target's memory.
+//!
+//! [`Memory`] is one process's memory; [`Snapshot`] is what was copied of it while a thread stood still. A walk reads
+//! from the snapshot; what is missing there is read live, within the pause budget, and kept.
+
+use std::time::Instant;
+
+use crate::error::ReadError;
+
+/// Most bytes one [`Snapshot`] may hold.
+pub const MAX_SNAPSHOT_BYTES: usize = 4 << 20;
+/// Most bytes of one remote string.
+pub const MAX_STRING_BYTES: usize = 16 << 10;
+
+/// A range of a target's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Region {
+    /// First byte.
+    pub address: u64,
+    /// Size in bytes.
+    pub size: u32,
+}
+
+/// The memory of one process, or of a recording of one.
+pub trait Memory {
+    /// Fills `buffer` from `address`: whole, or an error.
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError>;
+
+    /// Fills `buffer` with `regions` back to back, in as few system calls as it takes. Gives the number of bytes read
+    /// before the first region that could not be read whole.
+    fn read_regions(&self, regions: &[Region], buffer: &mut [u8]) -> Result<usize, ReadError> {
+        let mut filled = 0;
+        for region in regions {
+            let end = filled + region.size as usize;
+            if self.read(region.address, &mut buffer[filled..end]).is_err() {
+                break;
+            }
+            filled = end;
+        }
+        Ok(filled)
+    }
+
+    /// A little-endian u64.
+    fn read_u64(&self, address: u64) -> Result<u64, ReadError> {
+        let mut bytes = [0; 8];
+        self.read(address, &mut bytes)?;
+        Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// A little-endian u32.
+    fn read_u32(&self, address: u64) -> Result<u32, ReadError> {
+        let mut bytes = [0; 4];
+        self.read(address, &mut bytes)?;
+        Ok(u32::from_le_bytes(bytes))
+    }
+
+    /// `size` bytes, at most `bound` of them.
+    fn read_bytes(&self, address: u64, size: usize, bound: usize) -> Result<Vec<u8>, ReadError> {
+        if size > bound {
+            return Err(ReadError::Bound("size over its bound"));
+        }
+        let mut bytes = vec![0; size];
+        self.read(address, &mut bytes)?;
+        Ok(bytes)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    address: u64,
+    size: u32,
+    at: u32,
+}
+
+/// A sparse copy of a target's memory, taken while a thread did not run. Reused from sample to sample.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    buffer: Vec<u8>,
+    spans: Vec<Span>,
+    last: usize,
+    deadline: Option<Instant>,
+    extra_reads: u32,
+}
+
+impl Snapshot {
+    /// An empty snapshot that allocates nothing for its first `bytes` bytes.
+    pub fn with_capacity(bytes: usize) -> Self {
+        Snapshot { buffer: Vec::with_capacity(bytes), spans: Vec::with_capacity(1024), ..Snapshot::default() }
+    }
+
+    /// Forgets everything; further reads are refused after `deadline`.
+    pub fn begin(&mut self, deadline: Option<Instant>) {
+        self.buffer.clear();
+        self.spans.clear();
+        self.last = 0;
+        self.deadline = deadline;
+        self.extra_reads = 0;
+    }
+
+    /// Copies `regions` in one go. Regions from the first unreadable one on are left out, not an error.
+    pub fn load(&mut self, memory: &dyn Memory, regions: &[Region]) -> Result<(), ReadError> {
+        let total: usize = regions.iter().map(|region| region.size as usize).sum();
+        let start = self.buffer.len();
+        if start + total > MAX_SNAPSHOT_BYTES {
+            return Err(ReadError::Bound("snapshot over its bound"));
+        }
+        self.check_budget()?;
+        self.buffer.resize(start + total, 0);
+        let filled = memory.read_regions(regions, &mut self.buffer[start..])?;
+        let mut at = start;
+        for region in regions {
+            let end = at + region.size as usize;
+            if end > start + filled {
+                break;
+            }
+            self.spans.push(Span { address: region.address, size: region.size, at: at as u32 });
+            at = end;
+        }
+        self.buffer.truncate(at);
+        Ok(())
+    }
+
+    /// `size` bytes at `address`, if they were copied.
+    pub fn copied(&mut self, address: u64, size: usize) -> Option<&[u8]> {
+        let index = self.find(address, size)?;
+        let span = self.spans[index];
+        let from = span.at as usize + (address - span.address) as usize;
+        Some(&self.buffer[from..from + size])
+    }
+
+    /// `size` bytes at `address`, read live and kept if they were not copied yet.
+    pub fn bytes(&mut self, memory: &dyn Memory, address: u64, size: usize) -> Result<&[u8], ReadError> {
+        if self.find(address, size).is_none() {
+            self.fetch(memory, Region { address, size: size as u32 })?;
+        }
+        self.copied(address, size).ok_or(ReadError::Unmapped)
+    }
+
+    /// A little-endian u64 at `address`.
+    pub fn u64(&mut self, memory: &dyn Memory, address: u64) -> Result<u64, ReadError> {
+        let bytes = self.bytes(memory, address, 8)?;
+        Ok(u64::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5], bytes[6], bytes[7]]))
+    }
+
+    /// A little-endian u32 at `address`.
+    pub fn u32(&mut self, memory: &dyn Memory, address: u64) -> Result<u32, ReadError> {
+        let bytes = self.bytes(memory, address, 4)?;
+        Ok(u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    /// Reads done one by one because the copy did not hold them.
+    pub fn extra_reads(&self) -> u32 {
+        self.extra_reads
+    }
+
+    /// Whether the pause budget still allows a read.
+    pub fn check_budget(&self) -> Result<(), ReadError> {
+        match self.deadline {
+            Some(deadline) if Instant::now() > deadline => Err(ReadError::OverBudget),
+            _ => Ok(()),
+        }
+    }
+
+    fn fetch(&mut self, memory: &dyn Memory, region: Region) -> Result<(), ReadError> {
+        let at = self.buffer.len();
+        if at + region.size as usize > MAX_SNAPSHOT_BYTES {
+            return Err(ReadError::Bound("snapshot over its bound"));
+        }
+        self.check_budget()?;
+        self.extra_reads += 1;
+        self.buffer.resize(at + region.size as usize, 0);
+        if let Err(error) = memory.read(region.address, &mut self.buffer[at..]) {
+            self.buffer.truncate(at);
+            return Err(error);
+        }
+        self.spans.push(Span { address: region.address, size: region.size, at: at as u32 });
+        Ok(())
+    }
+
+    /// Spans are met in the order in which they were copied: the search starts where the last one ended.
+    fn find(&mut self, address: u64, size: usize) -> Option<usize> {
+        let count = self.spans.len();
+        for step in 0..count {
+            let mut index = self.last + step;
+            if index >= count {
+                index -= count;
+            }
+            let span = self.spans[index];
+            if address >= span.address && (address - span.address) + size as u64 <= u64::from(span.size) {
+                self.last = index;
+                return Some(index);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,3 @@
+//! Language runtimes: what turns a thread's memory into frames.
+
+pub mod cpython;

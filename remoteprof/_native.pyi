@@ -1,0 +1,141 @@
+"""The native side: reading targets, and the sampler process. Integers cross in bulk, strings once a window."""
+
+from typing import Any, Literal, NamedTuple
+
+class Mapping(NamedTuple):
+    """One line of /proc/PID/maps; `path` is the rest of the line, unchanged (` (deleted)` and `\\012` included)."""
+
+    start: int
+    end: int
+    permissions: str
+    offset: int
+    device: str
+    inode: int
+    path: str
+
+class Target:
+    """A process, opened for reading; it is not attached to. Raises the classes of remoteprof.errors."""
+
+    def __init__(self, pid: int) -> None: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def start_time(self) -> int:
+        """Clock ticks since boot at which the process started (with pid: its identity)."""
+
+    @property
+    def name(self) -> str: ...
+    def mappings(self) -> list[Mapping]: ...
+    def threads(self) -> list[int]: ...
+    def read(self, address: int, size: int) -> bytes:
+        """`size` bytes (at most 64 MiB) at `address`; OSError where they cannot be read."""
+
+class Batch:
+    """What one window of sampling saw of one process. Complete in itself.
+
+    Frames are `(kind, name, file, line, start_line, address, mapping)`; kind is "python", "native" or "label" (such as
+    `[unsampled]`); line 0 = unknown; mapping is an index into `mappings`, -1 = none. A stack is a run of frame
+    indices, leaf first: `stack_frames[stack_starts[i]:stack_starts[i + 1]]`. Rows are columns of equal length.
+    """
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def process(self) -> str: ...
+    @property
+    def start_ns(self) -> int:
+        """Unix time of the first tick, nanoseconds."""
+
+    @property
+    def duration_ns(self) -> int: ...
+    @property
+    def runtime(self) -> str:
+        """Such as "CPython 3.12.1"; "" where none was found."""
+
+    @property
+    def frames(self) -> list[tuple[str, str, str, int, int, int, int]]: ...
+    @property
+    def stack_starts(self) -> bytes:
+        """u32, one more than stacks."""
+
+    @property
+    def stack_frames(self) -> bytes:
+        """u32."""
+
+    @property
+    def threads(self) -> list[tuple[int, str]]:
+        """(tid, name)."""
+
+    @property
+    def rows(self) -> dict[str, bytes]:
+        """u32 columns `thread` (index), `stack` (index), `state` (index into states); u64 columns `samples`, `cpu`,
+        `wall`, `gil` (nanoseconds)."""
+
+    @property
+    def states(self) -> list[str]:
+        """Names that the `state` column points to; "" = no label."""
+
+    @property
+    def mappings(self) -> list[Mapping]:
+        """Executable mappings met while sampling."""
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """The fields of surface.md that the sampler knows, pause_us and caches included."""
+
+    @property
+    def notes(self) -> list[str]:
+        """What the user should be told, such as a lowered rate."""
+
+class Link:
+    """The supervisor's end of the socket to a sampler process. Only one thread may use it."""
+
+    def __init__(self, fd: int) -> None: ...
+    def add(self, pid: int) -> None:
+        """Answered by an `added` or `failed` event."""
+
+    def launch(self, argv: list[bytes], environment: list[bytes], python_only: bool) -> None:
+        """Fork CMD, held before its first instruction until start(); answered by `added` or `failed`."""
+
+    def start(
+        self,
+        rate: float,
+        duration_ns: int,
+        max_ticks: int,
+        idle: bool,
+        native: bool,
+        nonblocking: bool,
+        max_pause_ns: int,
+    ) -> None:
+        """Begin sampling all targets. duration_ns and max_ticks: 0 = no end. Ends with a `finished` event."""
+
+    def progress(self) -> None:
+        """Answered by a `progress` event."""
+
+    def stop(self) -> None:
+        """End sampling; `batch` events for every target follow, then `finished`."""
+
+    def receive(self, timeout: float) -> Event | None:
+        """The next event; None after `timeout` seconds or when a signal arrived. EOFError when the sampler ended."""
+
+class Event:
+    """One message of the sampler."""
+
+    kind: Literal["added", "failed", "exited", "note", "progress", "batch", "finished"]
+    pid: int
+    """added, failed, exited, batch."""
+    status: int
+    """exited: the wait status of a launched CMD; -1 for other targets."""
+    samples: int
+    """progress: samples so far."""
+    pause_p99_us: float
+    """progress."""
+    message: str
+    """note."""
+    batch: Batch | None
+    error: Exception | None
+    """failed: the exception to raise."""
+
+def sampler_main(fd: int) -> None:
+    """The sampler process: serves the socket `fd` until `finished` or until the other end closes. Never returns
+    before."""
