@@ -1,17 +1,27 @@
 """The native side: reading targets, and the sampler process. Integers cross in bulk, strings once a window."""
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
-class Mapping(NamedTuple):
+class Mapping:
     """One line of /proc/PID/maps; `path` is the rest of the line, unchanged (` (deleted)` and `\\012` included)."""
 
-    start: int
-    end: int
-    permissions: str
-    offset: int
-    device: str
-    inode: int
-    path: str
+    def __init__(
+        self, start: int, end: int, permissions: str, offset: int, device: str, inode: int, path: str
+    ) -> None: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def permissions(self) -> str: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def device(self) -> str: ...
+    @property
+    def inode(self) -> int: ...
+    @property
+    def path(self) -> str: ...
 
 class Target:
     """A process, opened for reading; it is not attached to. Raises the classes of remoteprof.errors."""
@@ -94,8 +104,9 @@ class Link:
     def add(self, pid: int) -> None:
         """Answered by an `added` or `failed` event."""
 
-    def launch(self, argv: list[bytes], environment: list[bytes], python_only: bool) -> None:
-        """Fork CMD, held before its first instruction until start(); answered by `added` or `failed`."""
+    def launch(self, argv: list[bytes], environment: list[bytes]) -> None:
+        """Fork CMD, held before its exec until start(); answered by `added` or `failed`. If it cannot be executed,
+        start() is answered by a `failed` event whose error is an OSError."""
 
     def start(
         self,

@@ -1,6 +1,14 @@
-//! The sampler of remoteprof: target → memory → runtime → tables → Batch.
+//! The sampler of remoteprof: target → memory → runtime → tables → Batch. No layer calls back.
 
+pub mod clock;
 pub mod error;
 pub mod memory;
+pub mod protocol;
 pub mod runtime;
+pub mod sampler;
+pub mod stats;
+pub mod tables;
 pub mod target;
+
+#[cfg(feature = "python")]
+mod python;

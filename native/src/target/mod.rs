@@ -2,6 +2,13 @@
 
 use serde::{Deserialize, Serialize};
 
+pub mod launch;
+pub mod linux;
+pub mod procfs;
+pub mod ptrace;
+pub mod recorded;
+pub mod sys;
+
 /// One line of `/proc/PID/maps`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mapping {

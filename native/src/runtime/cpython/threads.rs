@@ -1,0 +1,198 @@
+//! The threads that CPython knows: every thread state of every interpreter, and the native thread that it belongs to.
+
+use rustc_hash::FxHashMap;
+
+use super::namespace::Namespace;
+use super::offsets::Offsets;
+use super::{half, word};
+use crate::error::ReadError;
+use crate::memory::{Memory, Region};
+
+/// Most interpreters of one process.
+const MAX_INTERPRETERS: usize = 1024;
+/// Most thread states of one process.
+const MAX_THREADS: usize = 65_536;
+/// Readings of a list that is being changed before what was found is taken.
+const ATTEMPTS: usize = 3;
+/// Bytes of glibc's and musl's `struct pthread` among which its tid is looked for.
+const MAX_PTHREAD_BYTES: usize = 2048;
+/// `offsetof(struct pthread, tid)` of glibc 2.x on x86_64: tried first.
+const GLIBC_TID: usize = 720;
+
+/// One thread state.
+#[derive(Clone, Debug)]
+pub(super) struct Thread {
+    /// Address of the PyThreadState.
+    pub state: u64,
+    /// Its `thread_id`: the address of the `struct pthread`.
+    pub pthread: u64,
+    /// The thread id as the target counts it.
+    pub inner_tid: u32,
+    /// Its `native_thread_id` (3.11+); normally `inner_tid`.
+    pub native_id: u64,
+    /// Address of the GIL it needs, 0 if unknown.
+    pub gil: u64,
+    /// What the last walk read outside of the data stack, leaf first.
+    pub regions: Vec<Region>,
+    /// Data-stack chunks, newest first, and how much of each to copy.
+    pub chunks: Vec<Region>,
+}
+
+/// All threads, by our thread id.
+#[derive(Debug)]
+pub(super) struct Threads {
+    pub by_tid: FxHashMap<u32, Thread>,
+    pub namespace: Namespace,
+    runtime: u64,
+    /// 3.8 to 3.10: offset of the tid in `struct pthread`.
+    pub pthread_tid: Option<u32>,
+}
+
+impl Threads {
+    pub fn new(runtime: u64, pid: u32) -> Threads {
+        Threads { by_tid: FxHashMap::default(), namespace: Namespace::of(pid), runtime, pthread_tid: None }
+    }
+
+    /// Reads the lists again. The target runs meanwhile: a list that breaks off is read again, and threads that it did
+    /// not show stay known until a reading reached the end.
+    pub fn refresh(&mut self, memory: &dyn Memory, offsets: &Offsets) -> Result<(), ReadError> {
+        self.namespace.refresh();
+        let main = memory.read_u64(self.runtime.wrapping_add(u64::from(offsets.runtime_main_thread)))?;
+        if !offsets.has_data_stack() && self.pthread_tid.is_none() {
+            self.pthread_tid = find_tid(memory, main, self.namespace.inner_pid());
+        }
+        let mut result = Ok(());
+        let mut found = FxHashMap::default();
+        for _ in 0..ATTEMPTS {
+            result = self.read_lists(memory, offsets, main, &mut found);
+            if result.is_ok() {
+                self.by_tid.clear();
+                break;
+            }
+        }
+        self.by_tid.extend(found);
+        match result {
+            Err(error @ (ReadError::Gone | ReadError::Denied)) => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn read_lists(
+        &mut self,
+        memory: &dyn Memory,
+        offsets: &Offsets,
+        main: u64,
+        found: &mut FxHashMap<u32, Thread>,
+    ) -> Result<(), ReadError> {
+        let mut interpreter = memory.read_u64(self.runtime.wrapping_add(u64::from(offsets.runtime_interpreters)))?;
+        let mut count = 0;
+        for _ in 0..MAX_INTERPRETERS {
+            if interpreter == 0 {
+                return Ok(());
+            }
+            let gil = self.gil(memory, offsets, interpreter)?;
+            let mut state = memory.read_u64(interpreter.wrapping_add(u64::from(offsets.interpreter_threads)))?;
+            while state != 0 {
+                count += 1;
+                if count > MAX_THREADS {
+                    return Err(ReadError::Bound("too many threads"));
+                }
+                let head = ThreadHead::read(memory, offsets, state)?;
+                if head.interpreter != interpreter {
+                    return Err(ReadError::Corrupt("thread list changed"));
+                }
+                if let Some((tid, thread)) = self.thread(memory, head, state, main, gil) {
+                    found.insert(tid, thread);
+                }
+                state = head.next;
+            }
+            interpreter = memory.read_u64(interpreter.wrapping_add(u64::from(offsets.interpreter_next)))?;
+        }
+        Err(ReadError::Bound("too many interpreters"))
+    }
+
+    fn gil(&self, memory: &dyn Memory, offsets: &Offsets, interpreter: u64) -> Result<u64, ReadError> {
+        if offsets.runtime_gil != 0 {
+            return Ok(self.runtime.wrapping_add(u64::from(offsets.runtime_gil)));
+        }
+        memory.read_u64(interpreter.wrapping_add(u64::from(offsets.interpreter_gil)))
+    }
+
+    /// The thread of a thread state, with what was remembered of it if it is the same one.
+    fn thread(&self, memory: &dyn Memory, head: ThreadHead, state: u64, main: u64, gil: u64) -> Option<(u32, Thread)> {
+        if head.pthread == 0 {
+            return None; // Not bound to a thread (yet).
+        }
+        // A fork in a 3.11 leaves the parent's id in the child: the main thread is known without it.
+        let inner_tid = if head.pthread == main {
+            self.namespace.inner_pid()
+        } else if head.native_id != 0 {
+            u32::try_from(head.native_id).ok()?
+        } else {
+            memory.read_u32(head.pthread.wrapping_add(u64::from(self.pthread_tid?))).ok()?
+        };
+        let tid = self.namespace.ours(inner_tid)?;
+        let (regions, chunks) = match self.by_tid.get(&tid) {
+            Some(known) if known.state == state => (known.regions.clone(), known.chunks.clone()),
+            _ => (Vec::new(), Vec::new()),
+        };
+        Some((tid, Thread { state, pthread: head.pthread, inner_tid, native_id: head.native_id, gil, regions, chunks }))
+    }
+}
+
+/// The fields of a thread state that tell whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ThreadHead {
+    pub next: u64,
+    pub interpreter: u64,
+    pub pthread: u64,
+    pub native_id: u64,
+}
+
+impl ThreadHead {
+    /// The bytes of a thread state from which everything needed of it can be read.
+    pub fn size(offsets: &Offsets) -> u32 {
+        let last = [
+            offsets.thread_next,
+            offsets.thread_interpreter,
+            offsets.thread_frame,
+            offsets.thread_cframe,
+            offsets.thread_pthread,
+            offsets.thread_native_id,
+            // Followed by datastack_top and datastack_limit (cpython/pystate.h, 3.11 to 3.14).
+            if offsets.thread_chunk == 0 { 0 } else { offsets.thread_chunk + 16 },
+        ];
+        last.into_iter().max().unwrap_or(0) + 8
+    }
+
+    pub fn read(memory: &dyn Memory, offsets: &Offsets, state: u64) -> Result<ThreadHead, ReadError> {
+        let size = ThreadHead::size(offsets) as usize;
+        let bytes = memory.read_bytes(state, size, 16 << 10)?;
+        ThreadHead::parse(offsets, &bytes).ok_or(ReadError::Corrupt("thread offsets out of bounds"))
+    }
+
+    pub fn parse(offsets: &Offsets, bytes: &[u8]) -> Option<ThreadHead> {
+        Some(ThreadHead {
+            next: word(bytes, offsets.thread_next)?,
+            interpreter: word(bytes, offsets.thread_interpreter)?,
+            pthread: word(bytes, offsets.thread_pthread)?,
+            native_id: if offsets.thread_native_id == 0 { 0 } else { word(bytes, offsets.thread_native_id)? },
+        })
+    }
+}
+
+/// Where `struct pthread` keeps its tid, calibrated on the main thread, whose tid is `pid`.
+fn find_tid(memory: &dyn Memory, pthread: u64, pid: u32) -> Option<u32> {
+    let is_tid = |at: usize| memory.read_u32(pthread.wrapping_add(at as u64)) == Ok(pid);
+    if is_tid(GLIBC_TID) {
+        return Some(GLIBC_TID as u32);
+    }
+    let mut bytes = vec![0; MAX_PTHREAD_BYTES];
+    while memory.read(pthread, &mut bytes).is_err() {
+        bytes.truncate(bytes.len() / 2);
+        if bytes.len() < 64 {
+            return None;
+        }
+    }
+    (0..bytes.len() as u32).step_by(4).find(|&at| half(&bytes, at) == Some(pid))
+}

@@ -1,0 +1,516 @@
+//! One process under recording: its threads, its runtime, its tables and figures.
+
+use rustc_hash::FxHashMap;
+
+use super::known::KnownStacks;
+use super::thread::{Asleep, Outcome, Thread};
+use crate::error::{Error, ReadError};
+use crate::memory::Snapshot;
+use crate::protocol::Batch;
+use crate::runtime::cpython::{CPython, CodeId, End, PyStack};
+use crate::stats::Stats;
+use crate::tables::{Frame, FrameId, FrameKind, StackId, Tables, Values};
+use crate::target::linux::{Image, Process};
+use crate::target::procfs::{self, Look, Schedstat, TaskFolder, ThreadFiles};
+use crate::target::{Mapping, sys};
+
+/// Shortest time between two looks at the number of threads.
+const MIN_SCAN_NS: u64 = 10_000_000;
+/// Longest time between two looks at the list of threads: one can end as another begins.
+const MAX_SCAN_NS: u64 = 100_000_000;
+/// A look at the list of threads may take this share of the time.
+const SCAN_SHARE: u64 = 1000;
+/// How often it is checked that the process still runs the same program, and that the runtime's threads are known.
+const CHECK_NS: u64 = 100_000_000;
+/// First and longest wait between two attempts to find a runtime.
+const OPEN_WAIT_NS: (u64, u64) = (2_000_000, 100_000_000);
+/// Attempts to find a runtime while nothing new is mapped.
+const OPEN_ATTEMPTS: u32 = 40;
+
+/// Buffers that all subjects share, so that nothing is allocated while a thread is stopped.
+#[derive(Debug)]
+pub struct Scratch {
+    /// The copy.
+    pub snapshot: Snapshot,
+    /// What the runtime made of it.
+    pub stack: PyStack,
+    frames: Vec<FrameId>,
+}
+
+impl Default for Scratch {
+    /// Buffers large enough for usual stacks.
+    fn default() -> Self {
+        Scratch {
+            snapshot: Snapshot::with_capacity(1 << 20),
+            stack: PyStack::default(),
+            frames: Vec::with_capacity(4096),
+        }
+    }
+}
+
+/// What a tick found a thread doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Dealt with.
+    Done,
+    /// It has to be stopped to be read.
+    Running,
+}
+
+/// A process under recording.
+#[derive(Debug)]
+pub struct Subject {
+    /// The process.
+    pub process: Process,
+    /// Whether CMD is ours to wait for.
+    pub launched: bool,
+    /// Whether it has ended.
+    pub ended: bool,
+    /// Its threads.
+    pub threads: FxHashMap<u32, Thread>,
+    /// Its figures.
+    pub stats: Stats,
+    /// Whether ticks are counted.
+    idle: bool,
+    image: Option<Image>,
+    runtime: Option<CPython>,
+    runtime_name: String,
+    runtime_attempts: u32,
+    runtime_maps: usize,
+    next_open: u64,
+    open_wait: u64,
+    next_look: u64,
+    next_scan: u64,
+    task_folder: Option<TaskFolder>,
+    links: u64,
+    next_check: u64,
+    rows: Vec<(u32, String)>,
+    row_ids: FxHashMap<(u32, String), u32>,
+    tables: Tables,
+    frame_ids: FxHashMap<(CodeId, u32), FrameId>,
+    known: KnownStacks,
+    notes: Vec<String>,
+    cpu_start: u64,
+    cpu_last: u64,
+    started: u64,
+    started_unix: u64,
+}
+
+impl Subject {
+    /// A process that has just been opened.
+    pub fn new(process: Process, launched: bool) -> Self {
+        Subject {
+            image: if launched { None } else { process.image() },
+            process,
+            launched,
+            ended: false,
+            threads: FxHashMap::default(),
+            stats: Stats { attached_ns: sys::monotonic_ns(), ..Stats::default() },
+            idle: true,
+            runtime: None,
+            runtime_name: String::new(),
+            runtime_attempts: 0,
+            runtime_maps: 0,
+            next_open: 0,
+            open_wait: OPEN_WAIT_NS.0,
+            next_look: 0,
+            next_scan: 0,
+            task_folder: None,
+            links: 0,
+            next_check: 0,
+            rows: Vec::new(),
+            row_ids: FxHashMap::default(),
+            tables: Tables::default(),
+            frame_ids: FxHashMap::default(),
+            known: KnownStacks::default(),
+            notes: Vec::new(),
+            cpu_start: 0,
+            cpu_last: 0,
+            started: 0,
+            started_unix: 0,
+        }
+    }
+
+    /// Looks for a runtime; true if there is one.
+    pub fn open_runtime(&mut self) -> Result<bool, Error> {
+        let Ok(mappings) = self.process.mappings() else { return Ok(false) };
+        let open = |mapping: &Mapping| self.process.open_mapped_file(mapping);
+        if let Some(mut python) = CPython::open(&self.process, &mappings, self.process.pid, &open)? {
+            let _ = python.refresh(&self.process);
+            self.runtime_name = format!("CPython {}", python.version());
+            self.runtime = Some(python);
+            self.forget_runtime_ids();
+        }
+        Ok(self.runtime.is_some())
+    }
+
+    /// Sampling begins: what the process used before is not ours to count.
+    pub fn start(&mut self, now: u64, idle: bool) {
+        self.idle = idle;
+        self.started = now;
+        self.started_unix = sys::realtime_ns();
+        self.cpu_start = if self.launched { 0 } else { self.process_cpu() };
+        self.cpu_last = self.cpu_start;
+        self.task_folder = TaskFolder::open(self.process.pid).ok();
+        self.scan(now, true);
+    }
+
+    fn process_cpu(&self) -> u64 {
+        sys::process_cpu_ns(self.process.pid).unwrap_or(self.cpu_last)
+    }
+
+    /// The work of a round that concerns the whole process: new threads, a new program, the runtime.
+    pub fn begin_round(&mut self, now: u64) {
+        self.stats.ticks += 1;
+        if now >= self.next_check {
+            self.next_check = now + CHECK_NS;
+            self.check(now);
+        }
+        if now >= self.next_look {
+            self.next_look = now + MIN_SCAN_NS;
+            self.cpu_last = self.process_cpu();
+            let links = self.task_folder.as_ref().map_or(0, TaskFolder::links);
+            if links != self.links || now >= self.next_scan {
+                self.links = links;
+                self.scan(now, false);
+            }
+        }
+        if self.runtime.is_none() && now >= self.next_open {
+            self.retry_runtime();
+        }
+    }
+
+    /// Ids of a runtime that is no more mean nothing.
+    fn forget_runtime_ids(&mut self) {
+        self.frame_ids.clear();
+        self.known.clear();
+    }
+
+    fn retry_runtime(&mut self) {
+        let maps = procfs::read_maps(self.process.pid).map_or(0, |maps| maps.len());
+        if maps != self.runtime_maps {
+            self.runtime_maps = maps;
+            self.runtime_attempts = 0;
+        }
+        if self.runtime_attempts < OPEN_ATTEMPTS {
+            self.runtime_attempts += 1;
+            if let Err(error) = self.open_runtime() {
+                self.runtime_attempts = OPEN_ATTEMPTS;
+                self.note(error.message);
+            }
+        }
+        // The time that the attempt took counts too.
+        self.next_open = sys::monotonic_ns() + self.open_wait;
+        self.open_wait = (self.open_wait * 3 / 2).min(OPEN_WAIT_NS.1);
+    }
+
+    fn check(&mut self, now: u64) {
+        let Some(image) = self.process.image() else { return };
+        if self.image.is_some_and(|old| old != image) {
+            self.process.reopen();
+            self.runtime = None;
+            self.forget_runtime_ids();
+            self.threads.values_mut().for_each(|thread| thread.asleep = None);
+            (self.runtime_attempts, self.runtime_maps, self.open_wait, self.next_open) = (0, 0, OPEN_WAIT_NS.0, now);
+        }
+        self.image = Some(image);
+        if let Some(python) = &mut self.runtime {
+            let _ = python.refresh(&self.process);
+        }
+    }
+
+    /// Looks at the list of threads.
+    pub fn scan(&mut self, now: u64, first: bool) {
+        let tids = procfs::list_threads(self.process.pid);
+        let ended: Vec<u32> = self.threads.keys().copied().filter(|tid| tids.binary_search(tid).is_err()).collect();
+        ended.into_iter().for_each(|tid| self.end_thread(tid));
+        for tid in tids {
+            if !self.threads.contains_key(&tid) {
+                self.add_thread(tid, now, first && !self.launched);
+            }
+        }
+        let cost = sys::monotonic_ns().saturating_sub(now);
+        self.next_scan = now + MAX_SCAN_NS;
+        self.next_look = now + MIN_SCAN_NS.max(cost * SCAN_SHARE);
+        self.ended |= self.threads.is_empty();
+    }
+
+    fn add_thread(&mut self, tid: u32, now: u64, was_there: bool) {
+        let kept = self.threads.len() * ThreadFiles::DESCRIPTORS < super::descriptor_budget();
+        let files = ThreadFiles::open(self.process.pid, tid, kept);
+        if files.look() == Look::Gone {
+            return;
+        }
+        let Some(line) = files.schedstat() else { return };
+        let name = thread_name(self.process.pid, tid);
+        let key = (tid, name);
+        let row = match self.row_ids.get(&key) {
+            Some(&row) => row,
+            None => {
+                let row = self.rows.len() as u32;
+                self.rows.push(key.clone());
+                self.row_ids.insert(key, row);
+                row
+            }
+        };
+        let mark = if was_there { line.run_ns } else { 0 };
+        self.threads.insert(tid, Thread::new(row, files, mark, now));
+    }
+
+    /// A thread has ended: what it left goes to `gone` and `[unsampled]`.
+    pub fn end_thread(&mut self, tid: u32) {
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        self.stats.pending_ticks -= thread.carried;
+        self.stats.gone += thread.carried + u64::from(thread.in_flight);
+        self.count_unsampled(&thread);
+    }
+
+    fn count_unsampled(&mut self, thread: &Thread) {
+        let cpu = thread.cpu_seen.saturating_sub(thread.cpu_mark);
+        if cpu > 0 {
+            let label = self.tables.label("[unsampled]");
+            let stack = self.tables.stack(&[label]);
+            self.tables.count(thread.row, stack, Values { cpu, ..Values::default() });
+            self.stats.cpu_ns_sampled += cpu;
+        }
+    }
+
+    /// The tick of one thread: reads it if it sleeps; says if it has to be stopped.
+    pub fn tick_thread(&mut self, tid: u32, now: u64, scratch: &mut Scratch) -> Found {
+        let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
+        if thread.in_flight {
+            self.stats.thread_ticks += 1;
+            self.carry(tid);
+            return Found::Done;
+        }
+        match thread.files.look() {
+            Look::Running | Look::Unknown => {}
+            Look::Gone => {
+                self.stats.thread_ticks += 1;
+                self.stats.gone += 1;
+                (self.next_look, self.next_scan) = (now, now);
+                self.end_thread(tid);
+                return Found::Done;
+            }
+            Look::Blocked { .. } if !self.idle => {
+                thread.last_sample = now;
+                return Found::Done;
+            }
+            Look::Blocked { .. } => {
+                thread.rest = false;
+                if self.sample_asleep(tid, now, scratch) {
+                    self.stats.thread_ticks += 1;
+                    return Found::Done;
+                }
+            }
+        }
+        self.stats.thread_ticks += 1;
+        let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
+        thread.asleep = None;
+        if std::mem::take(&mut thread.rest) {
+            self.carry(tid);
+            return Found::Done;
+        }
+        Found::Running
+    }
+
+    /// This tick waits for the thread's next stack.
+    pub fn carry(&mut self, tid: u32) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.carried += 1;
+            self.stats.pending_ticks += 1;
+        }
+    }
+
+    /// Reads a sleeping thread without a stop; false if it did not stay asleep.
+    fn sample_asleep(&mut self, tid: u32, now: u64, scratch: &mut Scratch) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else { return true };
+        let Some(line) = thread.schedstat() else { return false };
+        if let Some(asleep) = thread.asleep.filter(|asleep| asleep.line == line) {
+            self.count(tid, asleep.stack, asleep.outcome, now, None, asleep.holds_gil);
+            return true;
+        }
+        scratch.snapshot.begin(None);
+        let read = self.copy(tid, scratch);
+        let Some(thread) = self.threads.get_mut(&tid) else { return true };
+        if !thread.still_asleep(line) || read == Err(ReadError::Corrupt(TORN)) {
+            return false;
+        }
+        let (stack, outcome) = self.resolve(read, scratch);
+        let holds_gil = scratch.stack.holds_gil;
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.asleep = Some(Asleep { line, stack, outcome, holds_gil });
+        }
+        self.count(tid, stack, outcome, now, None, holds_gil);
+        true
+    }
+
+    /// Copies the stack of a thread that does not run now.
+    pub fn copy(&mut self, tid: u32, scratch: &mut Scratch) -> Result<(), ReadError> {
+        match &mut self.runtime {
+            Some(python) => python.copy(&self.process, &mut scratch.snapshot, tid, &mut scratch.stack)?,
+            None => {
+                scratch.stack.frames.clear();
+                scratch.stack.end = End::Base;
+                scratch.stack.holds_gil = false;
+            }
+        }
+        if scratch.stack.end == End::Torn { Err(ReadError::Corrupt(TORN)) } else { Ok(()) }
+    }
+
+    /// Makes a stack of what was copied. The thread runs again by now.
+    pub fn resolve(&mut self, read: Result<(), ReadError>, scratch: &mut Scratch) -> (StackId, Outcome) {
+        if let Err(error) = read {
+            // The next round finds out whether the process has replaced its memory.
+            self.next_check = 0;
+            let label = self.tables.label(&format!("[unreadable: {}]", error.reason()));
+            return (self.tables.stack(&[label]), Outcome::Unreadable);
+        }
+        let outcome = match scratch.stack.end {
+            End::Truncated => Outcome::Truncated,
+            _ => Outcome::Complete,
+        };
+        if let Some(stack) = self.known.find(&scratch.stack) {
+            return (stack, outcome);
+        }
+        scratch.frames.clear();
+        for raw in &scratch.stack.frames {
+            let id = match self.frame_ids.get(&(raw.code, raw.lasti)) {
+                Some(&id) => id,
+                None => {
+                    let id = self.python_frame(raw.code, raw.lasti);
+                    self.frame_ids.insert((raw.code, raw.lasti), id);
+                    id
+                }
+            };
+            scratch.frames.push(id);
+        }
+        if outcome == Outcome::Truncated {
+            scratch.frames.push(self.tables.label("[truncated]"));
+        }
+        let stack = self.tables.stack(&scratch.frames);
+        self.known.keep(&scratch.stack, stack);
+        (stack, outcome)
+    }
+
+    fn python_frame(&mut self, code: CodeId, lasti: u32) -> FrameId {
+        let frame = self.runtime.as_mut().and_then(|python| {
+            let frame = python.frame(code, lasti)?;
+            Some((frame.line, python.function(frame.function)?))
+        });
+        let Some((line, function)) = frame else { return self.tables.label("[unreadable: unknown code]") };
+        let (name, file) = (self.tables.string(&function.name), self.tables.string(&function.filename));
+        let start_line = function.start_line;
+        self.tables.frame(Frame { kind: FrameKind::Python, name, file, line, start_line, address: 0, mapping: -1 })
+    }
+
+    /// Counts a stack of a thread. `ran` is the scheduler's figure if the thread was found running.
+    pub fn count(
+        &mut self,
+        tid: u32,
+        stack: StackId,
+        outcome: Outcome,
+        now: u64,
+        ran: Option<Schedstat>,
+        holds_gil: bool,
+    ) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let wall = now.saturating_sub(thread.last_sample);
+        let mut values =
+            Values { samples: 1 + thread.carried, cpu: 0, wall, gil: if holds_gil { wall } else { 0 } };
+        if let Some(line) = ran {
+            thread.cpu_seen = thread.cpu_seen.max(line.run_ns);
+            values.cpu = thread.cpu_seen - thread.cpu_mark;
+            thread.cpu_mark = thread.cpu_seen;
+        }
+        thread.last_sample = now;
+        thread.carried = 0;
+        thread.collided_since = 0;
+        self.tables.count(thread.row, stack, values);
+        let stats = &mut self.stats;
+        stats.samples += 1;
+        stats.cpu_ns_sampled += values.cpu;
+        match outcome {
+            Outcome::Complete => stats.complete += 1,
+            Outcome::Truncated => stats.truncated += 1,
+            Outcome::Unreadable => stats.unreadable += 1,
+        }
+        if stats.first_sample_ns == 0 {
+            stats.first_sample_ns = sys::monotonic_ns();
+        }
+    }
+
+    /// Rounds that were skipped.
+    pub fn miss(&mut self, rounds: u64) {
+        self.stats.ticks += rounds;
+        self.stats.thread_ticks += rounds * self.threads.len() as u64;
+        self.stats.missed_ticks += rounds * self.threads.len() as u64;
+    }
+
+    /// Something that the user should know; said once.
+    pub fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    /// Takes the CPU time of the process, and of its first thread, which keeps its figures until it is reaped.
+    pub fn look_at_cpu(&mut self) {
+        self.cpu_last = self.process_cpu();
+        if let Some(thread) = self.threads.get_mut(&self.process.pid) {
+            thread.schedstat();
+        }
+    }
+
+    /// Ends the window: every thread's rest is counted, and all is handed over.
+    pub fn finish(&mut self, now: u64) -> Batch {
+        if !self.ended {
+            self.cpu_last = self.process_cpu().max(self.cpu_last);
+        }
+        let tids: Vec<u32> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let Some(thread) = self.threads.get_mut(&tid) else { continue };
+            if std::mem::take(&mut thread.in_flight) {
+                let label = self.tables.label("[unreadable: did not stop before the end]");
+                let stack = self.tables.stack(&[label]);
+                self.count(tid, stack, Outcome::Unreadable, now, None, false);
+            } else if thread.carried > 0 {
+                // Nothing in flight: the last of the carried ticks is the one that gives this sample.
+                thread.carried -= 1;
+                self.stats.pending_ticks -= 1;
+                let label = self.tables.label("[unreadable: traced by another]");
+                let stack = self.tables.stack(&[label]);
+                self.count(tid, stack, Outcome::Unreadable, now, None, false);
+            }
+            let Some(mut thread) = self.threads.remove(&tid) else { continue };
+            thread.schedstat();
+            self.count_unsampled(&thread);
+        }
+        self.stats.cpu_ns_process = self.cpu_last.saturating_sub(self.cpu_start);
+        if self.tables.full() {
+            self.note("there were more distinct stacks than fit: the rest is under [table full]".to_string());
+        }
+        self.forget_runtime_ids();
+        let columns = self.tables.take(std::mem::take(&mut self.rows), Vec::new());
+        self.stats.distinct_stacks = columns.stack_starts.len() as u64 - 1;
+        Batch {
+            pid: self.process.pid,
+            process: self.process.name.clone(),
+            start_ns: self.started_unix,
+            duration_ns: now.saturating_sub(self.started),
+            runtime: self.runtime_name.clone(),
+            columns,
+            stats: std::mem::take(&mut self.stats),
+            notes: std::mem::take(&mut self.notes),
+        }
+    }
+}
+
+/// Why a walk is taken again: the frame chain was in the middle of a change.
+pub const TORN: &str = "frame chain in the middle of a change";
+
+fn thread_name(pid: u32, tid: u32) -> String {
+    std::fs::read(format!("/proc/{pid}/task/{tid}/comm"))
+        .map(|name| String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
+        .unwrap_or_default()
+}

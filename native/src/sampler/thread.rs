@@ -1,0 +1,83 @@
+//! One thread of a target: what is kept of it from tick to tick.
+
+use crate::tables::StackId;
+use crate::target::procfs::{Look, Schedstat, ThreadFiles};
+
+/// A stack that holds for as long as the thread does not run.
+#[derive(Clone, Copy, Debug)]
+pub struct Asleep {
+    /// The whole schedstat line under which the stack was read.
+    pub line: Schedstat,
+    /// The stack.
+    pub stack: StackId,
+    /// What the stack counts as.
+    pub outcome: Outcome,
+    /// Whether the thread sleeps with the GIL held.
+    pub holds_gil: bool,
+}
+
+/// What a read stack counts as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The walk reached a known bottom frame.
+    Complete,
+    /// It did not.
+    Truncated,
+    /// Nothing could be read.
+    Unreadable,
+}
+
+/// A thread that is being sampled.
+#[derive(Debug)]
+pub struct Thread {
+    /// Its row in the window's list of threads.
+    pub row: u32,
+    /// Its /proc files.
+    pub files: ThreadFiles,
+    /// schedstat's first field at the last running sample: later CPU time is not in the profile yet.
+    pub cpu_mark: u64,
+    /// The newest such value seen.
+    pub cpu_seen: u64,
+    /// When its last sample was counted, nanoseconds.
+    pub last_sample: u64,
+    /// Ticks that wait for the next stack.
+    pub carried: u64,
+    /// Whether a stop is under way.
+    pub in_flight: bool,
+    /// The last sample restarted a system call: the next tick does not interrupt, or a wait could be stretched.
+    pub rest: bool,
+    /// Since when another tracer has been in the way, nanoseconds; 0 = it is not.
+    pub collided_since: u64,
+    /// Its stack while it sleeps.
+    pub asleep: Option<Asleep>,
+}
+
+impl Thread {
+    /// A thread first seen at `now` whose CPU time up to `cpu_mark` is not ours to count.
+    pub fn new(row: u32, files: ThreadFiles, cpu_mark: u64, now: u64) -> Self {
+        Thread {
+            row,
+            files,
+            cpu_mark,
+            cpu_seen: cpu_mark,
+            last_sample: now,
+            carried: 0,
+            in_flight: false,
+            rest: false,
+            collided_since: 0,
+            asleep: None,
+        }
+    }
+
+    /// The scheduler's figures now, remembered.
+    pub fn schedstat(&mut self) -> Option<Schedstat> {
+        let line = self.files.schedstat()?;
+        self.cpu_seen = self.cpu_seen.max(line.run_ns);
+        Some(line)
+    }
+
+    /// Whether the thread still sleeps as it did when `line` was read.
+    pub fn still_asleep(&mut self, line: Schedstat) -> bool {
+        matches!(self.files.look(), Look::Blocked { .. }) && self.schedstat() == Some(line)
+    }
+}

@@ -1,0 +1,265 @@
+//! Frames and stacks, each kept once, and how often each thread was seen in each.
+
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+
+use crate::target::Mapping;
+
+/// Most distinct frames of one window; what comes after them is the frame `[table full]`.
+pub const MAX_FRAMES: usize = 4_000_000;
+/// Most distinct stacks of one window; what comes after them is the stack `[table full]`.
+pub const MAX_STACKS: usize = 1_000_000;
+/// Most frame indices in all stacks of one window.
+pub const MAX_STACK_WORDS: usize = 64_000_000;
+
+/// Index of a frame.
+pub type FrameId = u32;
+/// Index of a stack.
+pub type StackId = u32;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum FrameKind {
+    /// A Python frame.
+    Python,
+    /// A native frame: address and mapping count, names come later.
+    Native,
+    /// A frame in square brackets that says what is known instead.
+    Label,
+}
+
+/// One frame. Strings are indices into [`Tables::strings`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Frame {
+    /// What it is.
+    pub kind: FrameKind,
+    /// Function or label.
+    pub name: u32,
+    /// Source file, index of "" if unknown.
+    pub file: u32,
+    /// Line, 0 if unknown.
+    pub line: u32,
+    /// First line of the function, 0 if unknown.
+    pub start_line: u32,
+    /// Address for native frames.
+    pub address: u64,
+    /// Index of the mapping, -1 if none.
+    pub mapping: i32,
+}
+
+/// What one thread did in one stack. Times in nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Values {
+    /// Ticks that the stack stands for.
+    pub samples: u64,
+    /// CPU time.
+    pub cpu: u64,
+    /// Wall time.
+    pub wall: u64,
+    /// Wall time of the ticks at which the thread held the GIL.
+    pub gil: u64,
+}
+
+/// The tables of one process and window.
+#[derive(Debug, Default)]
+pub struct Tables {
+    strings: Vec<String>,
+    string_ids: FxHashMap<String, u32>,
+    frames: Vec<Frame>,
+    frame_ids: FxHashMap<Frame, FrameId>,
+    words: Vec<FrameId>,
+    starts: Vec<u32>,
+    /// Stacks by the hash of their frames; equal hashes are chained by trying the next one.
+    stack_ids: FxHashMap<u64, StackId>,
+    rows: FxHashMap<(u32, StackId), Values>,
+    full: bool,
+}
+
+/// What [`Tables`] held, to be sent: flat columns, complete in itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Columns {
+    /// All strings.
+    pub strings: Vec<String>,
+    /// All frames.
+    pub frames: Vec<Frame>,
+    /// Start of each stack in `stack_frames`, and their end: one more than stacks.
+    pub stack_starts: Vec<u32>,
+    /// Frame indices, leaf first.
+    pub stack_frames: Vec<u32>,
+    /// (tid, name).
+    pub threads: Vec<(u32, String)>,
+    /// Index into `threads`.
+    pub row_threads: Vec<u32>,
+    /// Index of the stack.
+    pub row_stacks: Vec<u32>,
+    /// Ticks.
+    pub samples: Vec<u64>,
+    /// CPU nanoseconds.
+    pub cpu: Vec<u64>,
+    /// Wall nanoseconds.
+    pub wall: Vec<u64>,
+    /// GIL nanoseconds.
+    pub gil: Vec<u64>,
+    /// Executable mappings.
+    pub mappings: Vec<Mapping>,
+}
+
+impl Tables {
+    /// Index of a string.
+    pub fn string(&mut self, text: &str) -> u32 {
+        if let Some(&id) = self.string_ids.get(text) {
+            return id;
+        }
+        let id = self.strings.len() as u32;
+        self.strings.push(text.to_string());
+        self.string_ids.insert(text.to_string(), id);
+        id
+    }
+
+    /// Index of a frame.
+    pub fn frame(&mut self, frame: Frame) -> FrameId {
+        if let Some(&id) = self.frame_ids.get(&frame) {
+            return id;
+        }
+        if self.frames.len() >= MAX_FRAMES {
+            self.full = true;
+            return 0;
+        }
+        let id = self.frames.len() as FrameId;
+        if id == 0 {
+            // The first frame is the one that stands for all that do not fit.
+            let full = self.full_frame();
+            self.frames.push(full);
+            self.frame_ids.insert(full, 0);
+            return self.frame(frame);
+        }
+        self.frames.push(frame);
+        self.frame_ids.insert(frame, id);
+        id
+    }
+
+    /// Index of a frame that is only a label, such as `[unsampled]`.
+    pub fn label(&mut self, label: &str) -> FrameId {
+        let frame = self.label_frame(label);
+        self.frame(frame)
+    }
+
+    fn label_frame(&mut self, label: &str) -> Frame {
+        let (name, file) = (self.string(label), self.string(""));
+        Frame { kind: FrameKind::Label, name, file, line: 0, start_line: 0, address: 0, mapping: -1 }
+    }
+
+    fn full_frame(&mut self) -> Frame {
+        self.label_frame("[table full]")
+    }
+
+    /// Index of a stack, leaf first.
+    pub fn stack(&mut self, frames: &[FrameId]) -> StackId {
+        let mut hash = hash_of(frames);
+        while let Some(&id) = self.stack_ids.get(&hash) {
+            if self.stack_frames(id) == frames {
+                return id;
+            }
+            hash = hash.wrapping_add(1);
+        }
+        if self.starts.is_empty() {
+            self.starts.push(0);
+        }
+        let id = (self.starts.len() - 1) as StackId;
+        let over = id as usize >= MAX_STACKS || self.words.len() + frames.len() > MAX_STACK_WORDS;
+        if over && frames != [0] {
+            self.full = true;
+            return self.stack(&[0]);
+        }
+        self.words.extend_from_slice(frames);
+        self.starts.push(self.words.len() as u32);
+        self.stack_ids.insert(hash, id);
+        id
+    }
+
+    /// The frames of a stack.
+    pub fn stack_frames(&self, id: StackId) -> &[FrameId] {
+        let id = id as usize;
+        &self.words[self.starts[id] as usize..self.starts[id + 1] as usize]
+    }
+
+    /// Adds to what `thread` did in `stack`.
+    pub fn count(&mut self, thread: u32, stack: StackId, values: Values) {
+        let row = self.rows.entry((thread, stack)).or_default();
+        row.samples += values.samples;
+        row.cpu += values.cpu;
+        row.wall += values.wall;
+        row.gil += values.gil;
+    }
+
+    /// Whether something did not fit.
+    pub fn full(&self) -> bool {
+        self.full
+    }
+
+    /// Everything, as columns; the tables are empty afterwards.
+    pub fn take(&mut self, threads: Vec<(u32, String)>, mappings: Vec<Mapping>) -> Columns {
+        let tables = std::mem::take(self);
+        let mut rows: Vec<_> = tables.rows.into_iter().collect();
+        rows.sort_unstable_by_key(|(key, _)| *key);
+        let column = |pick: fn(&Values) -> u64| rows.iter().map(|(_, values)| pick(values)).collect();
+        Columns {
+            strings: tables.strings,
+            frames: tables.frames,
+            stack_starts: if tables.starts.is_empty() { vec![0] } else { tables.starts },
+            stack_frames: tables.words,
+            threads,
+            row_threads: rows.iter().map(|((thread, _), _)| *thread).collect(),
+            row_stacks: rows.iter().map(|((_, stack), _)| *stack).collect(),
+            samples: column(|values| values.samples),
+            cpu: column(|values| values.cpu),
+            wall: column(|values| values.wall),
+            gil: column(|values| values.gil),
+            mappings,
+        }
+    }
+}
+
+fn hash_of(frames: &[FrameId]) -> u64 {
+    use std::hash::Hasher;
+    let mut hasher = rustc_hash::FxHasher::default();
+    frames.iter().for_each(|&frame| hasher.write_u32(frame));
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stacks_fold_and_sums_stay() {
+        let mut tables = Tables::default();
+        let (a, b) = (tables.label("[a]"), tables.label("[b]"));
+        assert_ne!(a, 0, "index 0 is the frame for what does not fit");
+        let (one, two, none) = (tables.stack(&[a, b]), tables.stack(&[b]), tables.stack(&[]));
+        assert_eq!(tables.stack(&[a, b]), one);
+        for stack in [one, two, one, none] {
+            tables.count(0, stack, Values { samples: 1, cpu: 5, wall: 7, gil: 2 });
+        }
+        tables.count(1, one, Values { samples: 3, ..Values::default() });
+        let columns = tables.take(vec![(10, "x".into()), (11, "y".into())], Vec::new());
+        assert_eq!(columns.samples.iter().sum::<u64>(), 7);
+        assert_eq!(columns.cpu.iter().sum::<u64>(), 20);
+        assert_eq!(columns.row_threads, [0, 0, 0, 1]);
+        assert_eq!(columns.stack_starts, [0, 2, 3, 3]);
+        assert_eq!(columns.strings[columns.frames[a as usize].name as usize], "[a]");
+    }
+
+    #[test]
+    fn equal_hashes_do_not_mix_stacks() {
+        let mut tables = Tables::default();
+        let a = tables.label("[a]");
+        let one = tables.stack(&[a]);
+        let two = tables.stack(&[a, a]);
+        // Point the hash of a third stack at the first: it must be told apart by its frames.
+        tables.stack_ids.insert(hash_of(&[a, a, a]), one);
+        let three = tables.stack(&[a, a, a]);
+        assert!(one != two && two != three && one != three);
+        assert_eq!(tables.stack_frames(three), [a, a, a]);
+    }
+}

@@ -1,0 +1,160 @@
+//! The CPython reader against real interpreters: what it reads must be what they say of themselves.
+
+mod cpython_support;
+
+use _native::error::{ErrorKind, ReadError};
+use _native::memory::{Memory, Snapshot};
+use _native::runtime::cpython::{CPython, End, PyStack};
+use _native::target::Mapping;
+use cpython_support::{Target, interpreters};
+
+/// (name, file, first line, line)
+type Line = (String, String, u64, u64);
+
+fn lines(python: &mut CPython, stack: &PyStack) -> Vec<Line> {
+    stack
+        .frames
+        .iter()
+        .map(|raw| {
+            let frame = python.frame(raw.code, raw.lasti).expect("a current code id");
+            let function = python.function(frame.function).expect("a current function id");
+            (function.name.clone(), function.filename.clone(), u64::from(function.start_line), u64::from(frame.line))
+        })
+        .collect()
+}
+
+#[test]
+fn parked_threads_read_as_they_see_themselves() {
+    for interpreter in interpreters() {
+        let (target, report) = Target::start(&interpreter, "parked.py");
+        let mut python = target.open();
+        assert_eq!(python.version().split('.').nth(1), interpreter.version.split('.').nth(1));
+        let threads = cpython_support::parse_report(&report);
+        let mut snapshot = Snapshot::with_capacity(1 << 20);
+        let mut stack = PyStack::default();
+        for round in 0..3 {
+            for (tid, expected) in &threads {
+                assert!(python.knows(*tid), "{}: thread {tid}", interpreter.version);
+                snapshot.begin(None);
+                python.copy(&target.memory, &mut snapshot, *tid, &mut stack).unwrap();
+                assert_eq!(stack.end, End::Base, "{}: {:?}", interpreter.version, expected.first());
+                assert!(!stack.holds_gil);
+                assert_eq!(&lines(&mut python, &stack), expected, "{}", interpreter.version);
+                let grouped: u32 = stack.groups.iter().map(|group| group.frames).sum();
+                assert!(stack.groups.is_empty() || grouped as usize == stack.frames.len());
+                let extra = snapshot.extra_reads();
+                let remembered = expected.len() < 256 || !stack.groups.is_empty();
+                assert!(
+                    round == 0 || extra == 0 || !remembered,
+                    "{}: {extra} {:?}",
+                    interpreter.version,
+                    expected.first()
+                );
+            }
+            python.refresh(&target.memory).unwrap();
+        }
+        eprintln!("{}: {} parked threads", python.version(), threads.len());
+    }
+}
+
+#[test]
+fn every_stop_of_a_hot_program_shows_a_legal_stack() {
+    let rounds = std::env::var("ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
+    for interpreter in interpreters() {
+        let (target, _) = Target::start(&interpreter, "hot.py");
+        let mut python = target.open();
+        let mut snapshot = Snapshot::with_capacity(1 << 20);
+        let mut stack = PyStack::default();
+        let (mut torn, mut gil, mut spent, mut extra) = (0, 0, std::time::Duration::ZERO, 0);
+        for _ in 0..rounds {
+            // Let it get on: a stop right after a resume can find it where it was.
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            target.stop();
+            snapshot.begin(None);
+            let start = std::time::Instant::now();
+            python.copy(&target.memory, &mut snapshot, target.pid, &mut stack).unwrap();
+            spent += start.elapsed();
+            extra += snapshot.extra_reads();
+            target.resume();
+            match stack.end {
+                End::Torn => torn += 1,
+                End::Truncated => panic!("truncated"),
+                End::Base => check_legal(&interpreter.version, &lines(&mut python, &stack)),
+            }
+            gil += u32::from(stack.holds_gil);
+        }
+        eprintln!(
+            "{}: {rounds} stops, {torn} torn, gil {gil}, {:?} a copy, {extra} extra reads",
+            python.version(),
+            spent / rounds
+        );
+        assert!(torn * 50 <= rounds && gil * 100 >= rounds * 99);
+    }
+}
+
+/// Each frame's name says which function calls it, and from which line.
+fn check_legal(version: &str, stack: &[Line]) {
+    assert_eq!(stack.last().map(|frame| frame.0.as_str()), Some("<module>"), "{version}: {stack:?}");
+    for pair in stack.windows(2) {
+        let callee = pair[0].0.rsplit('.').next().unwrap_or("");
+        let parts: Vec<&str> = callee.split("__").collect();
+        if let [_, caller, line] = parts[..]
+            && caller != "base"
+        {
+            let by = format!("f{caller}__");
+            assert!(pair[1].0.starts_with(&by) && pair[1].3.to_string() == line, "{version}: {stack:?}");
+        }
+    }
+}
+
+/// A memory whose ELF images show no dynamic section, as stripped static executables have none that helps.
+struct NoSymbols<'a>(&'a cpython_support::Process);
+
+impl Memory for NoSymbols<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.0.read(address, buffer)?;
+        if buffer.len() % 56 == 0 && address % 4096 == 64 {
+            for header in buffer.chunks_exact_mut(56) {
+                if header[..4] == [2, 0, 0, 0] {
+                    header[0] = 0;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn the_interpreter_is_found_without_dynamic_symbols_and_without_files() {
+    for interpreter in interpreters() {
+        let (target, _) = Target::start(&interpreter, "parked.py");
+        let (memory, mappings) = (NoSymbols(&target.memory), target.mappings());
+        let by_file = CPython::open(&memory, &mappings, target.pid, &|mapping| target.file(mapping)).unwrap();
+        assert!(by_file.expect("by the file's symbols").knows(target.pid), "{}", interpreter.version);
+        let no_file = |_: &Mapping| Err(std::io::ErrorKind::NotFound.into());
+        let by_scan = CPython::open(&memory, &mappings, target.pid, &no_file).unwrap();
+        assert!(by_scan.expect("by a scan").knows(target.pid), "{}", interpreter.version);
+    }
+}
+
+#[test]
+fn other_processes_have_no_interpreter() {
+    let target = Target::sleep();
+    let open_file = |mapping: &Mapping| target.file(mapping);
+    assert!(CPython::open(&target.memory, &target.mappings(), target.pid, &open_file).unwrap().is_none());
+}
+
+#[test]
+fn old_interpreters_are_refused_by_name() {
+    for version in ["2.7.18", "3.6.15", "3.7.16"] {
+        let home = std::env::var("HOME").unwrap();
+        let path = std::path::PathBuf::from(home).join(".pyenv/versions").join(version).join("bin/python");
+        if path.exists() {
+            let target = Target::command(std::process::Command::new(path).args(["-c", "print(1); input()"]));
+            let open_file = |mapping: &Mapping| target.file(mapping);
+            let error = CPython::open(&target.memory, &target.mappings(), target.pid, &open_file).unwrap_err();
+            assert_eq!(error.kind, ErrorKind::Unsupported);
+            assert!(error.message.contains(&version[..3]), "{error}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+"""The command line. Commands are loaded on use: a recording must reach its sampler before anything else is imported."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any, NoReturn
+
+import click
+
+from remoteprof.cli.text import printable
+from remoteprof.errors import RemoteprofError
+
+COMMANDS = {
+    "attach": ("record", "Record a running process and write its profile."),
+    "run": ("record", "Start a program, record it, and exit with its status."),
+    "dump": ("look", "Show what every thread is doing, once."),
+    "modules": ("look", "Show what is mapped into a process."),
+}
+"""Command → (module of this package, what it does)."""
+
+
+class Commands(click.Group):
+    """A group whose commands are loaded on use, and whose errors are two lines: `error: …` and `hint: …`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order of COMMANDS."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Loads the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command = getattr(import_module(f"remoteprof.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """From COMMANDS, without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Runs a command and exits: with what it returns, or with the code of the error it raised."""
+        try:
+            code = super().main(args, prog_name or "remoteprof", complete_var, standalone_mode=False, **extra)
+        except click.UsageError as error:
+            path = error.ctx.command_path if error.ctx else "remoteprof"
+            code = fail(error.format_message(), f"see {path} --help", 2)
+        except click.ClickException as error:
+            code = fail(error.format_message(), "", error.exit_code)
+        except RemoteprofError as error:
+            code = fail(error.message, error.hint, error.exit_code)
+        except (click.Abort, KeyboardInterrupt):
+            code = fail("interrupted before there was anything to write", "", 130)
+        except OSError as error:
+            code = fail(str(error), "", 1)
+        sys.exit(code if isinstance(code, int) else 0)
+
+
+def fail(message: str, hint: str, code: int) -> int:
+    """Prints an error, and gives its exit code."""
+    warn(f"error: {message.rstrip('.')}", hint)
+    return code
+
+
+def warn(message: str, hint: str = "") -> None:
+    """Prints a message, and a hint, to stderr; nowhere if that is closed."""
+    with contextlib.suppress(OSError, ValueError):
+        click.echo("\n".join(printable(line) for line in message.splitlines()), err=True)
+        if hint:
+            click.echo(f"hint: {printable(hint)}", err=True)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="remoteprof", message="%(prog)s %(version)s")
+def cli() -> None:
+    """A sampling profiler that works from outside the program."""
+
+
+def main() -> None:
+    """The entry point."""
+    for stream in (sys.stdout, sys.stderr):
+        # A name that the terminal's encoding lacks is shown escaped, not as a crash.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    cli()

@@ -1,0 +1,82 @@
+"""The options that recording commands share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import click
+
+from remoteprof.cli.text import parse_duration
+from remoteprof.errors import ProcessNotFound
+from remoteprof.session import MAX_RATE
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+
+def duration(value: str | int) -> int:
+    """A duration, as nanoseconds; a default is nanoseconds already."""
+    if isinstance(value, int):
+        return value
+    try:
+        return parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def rate(value: str | float) -> float:
+    """A rate in Hz."""
+    try:
+        number = float(value)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a number") from None
+    if not 0 < number <= MAX_RATE:
+        raise click.BadParameter(f"{value!r} is not a rate above 0, up to {MAX_RATE:.0f} Hz")
+    return number
+
+
+def pid(value: str) -> int:
+    """A process id: a positive whole number; one that no process can have is one that none has."""
+    if not (value.isascii() and value.isdigit() and value.strip("0")):
+        raise click.BadParameter(f"{value!r} is not a process id")
+    digits = value.lstrip("0")
+    if len(digits) > 10 or int(digits) > 0x7FFFFFFF:
+        raise ProcessNotFound(f"no process {digits}", "list processes with ps -e")
+    return int(digits)
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The shared options as they were given. Durations in nanoseconds; None = not given."""
+
+    duration: int | None
+    rate: float
+    output: str | None
+    format: str | None
+    native: bool
+    idle: bool
+    max_pause: int
+    nonblocking: bool
+    stats: str | None
+    quiet: bool
+
+
+def recording_options(command: _Command) -> _Command:
+    """Adds the shared options; they arrive as the keyword arguments that Choices takes."""
+    for option in reversed(
+        [
+            click.option("-d", "--duration", type=duration, help="How long: 500ms, 10s, 2m, 1h, or bare seconds."),
+            click.option("-r", "--rate", type=rate, default=100.0, show_default="100", help="Samples a second."),
+            click.option("-o", "--output", metavar="PATH", help="Where to; - = stdout.  [default: NAME-PID.pb.gz]"),
+            click.option("-f", "--format", metavar="FORMAT", help="Output format.  [default: by suffix, else pprof]"),
+            click.option("--native/--no-native", default=True, help="Native frames too.  [default: on]"),
+            click.option("--idle/--no-idle", default=True, help="Sleeping threads too.  [default: on]"),
+            click.option("--max-pause", type=duration, default=1_000_000, show_default="1ms", help="Longest stop."),
+            click.option("--nonblocking", is_flag=True, help="Never stop a thread; the result is biased."),
+            click.option("--stats", metavar="FILE", help="Write how the recording went, as JSON."),
+            click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
+        ]
+    ):  # fmt: skip
+        command = option(command)
+    return command

@@ -1,0 +1,64 @@
+"""`attach` and `run`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from remoteprof.cli.options import Choices, recording_options
+from remoteprof.cli.options import pid as process_id
+from remoteprof.cli.output import Outputs, Progress, on_terminal
+from remoteprof.cli.signals import stop_requests
+from remoteprof.process import name_of, own_start_ns
+from remoteprof.session import Options, Session
+
+DEFAULT_DURATION = 10_000_000_000
+
+
+def session_options(choices: Choices, duration_ns: int) -> Options:
+    """The choices that concern the sampler."""
+    return Options(
+        rate=choices.rate,
+        duration_ns=duration_ns,
+        idle=choices.idle,
+        native=choices.native,
+        nonblocking=choices.nonblocking,
+        max_pause_ns=choices.max_pause,
+    )
+
+
+@click.command()
+@click.argument("pid", type=process_id)
+@recording_options
+def attach(pid: int, **given: Any) -> int:
+    """Record process PID until the duration is over, Ctrl-C, SIGTERM, or its end, and write the profile."""
+    choices = Choices(**given)
+    outputs = Outputs(choices)
+    duration = choices.duration or DEFAULT_DURATION
+    with stop_requests() as stopping, Session(session_options(choices, duration), since_ns=own_start_ns()) as session:
+        session.attach(pid)
+        session.start()
+        name = name_of(pid)
+        with Progress(duration) as progress:
+            recording = session.run(stopping, progress if on_terminal() and not choices.quiet else None)
+        outputs.write(recording, session, name)
+    return 0
+
+
+@click.command(context_settings={"ignore_unknown_options": False, "allow_interspersed_args": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="[--] CMD [ARGS]...")
+@recording_options
+@click.option("--strict", is_flag=True, help="Exit 1 if profiling fails, though CMD succeeded.")
+def run(command: tuple[str, ...], strict: bool, **given: Any) -> int:
+    """Start CMD, record it, write the profile, and exit with CMD's status (128+N for a signal).
+
+    A duration ends the recording, not CMD.
+    """
+    from remoteprof.cli.launch import Launch
+
+    choices = Choices(**given)
+    outputs = Outputs(choices)
+    arguments = [os.fsencode(argument) for argument in command]
+    return Launch(arguments, session_options(choices, choices.duration or 0), outputs, strict).run()

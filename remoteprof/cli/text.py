@@ -1,0 +1,38 @@
+"""Text for people: names from foreign memory made harmless, durations, tables."""
+
+from __future__ import annotations
+
+import math
+import re
+
+_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(us|ms|s|m|h|)")
+_UNITS = {"us": 1e3, "ms": 1e6, "s": 1e9, "": 1e9, "m": 60e9, "h": 3600e9}
+
+
+def printable(text: str) -> str:
+    """`text` with everything escaped that a terminal would obey or hide: controls, bidi, lone surrogates."""
+    if text.isprintable():
+        return text
+    return "".join(character if character.isprintable() else _escaped(ord(character)) for character in text)
+
+
+def _escaped(code: int) -> str:
+    if 0xDC80 <= code <= 0xDCFF:
+        code -= 0xDC00  # a byte that was no UTF-8
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def parse_duration(text: str) -> int:
+    """Nanoseconds of a duration such as 500ms, 10s, 2m, 1h, or bare seconds. Raises ValueError."""
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a duration such as 500ms, 10s, 2m or 1h")
+    value = float(match[1]) * _UNITS[match[2]]
+    if not math.isfinite(value) or not 1 <= value < 1 << 63:
+        raise ValueError(f"{text!r} is not a possible duration")
+    return round(value)
+
+
+def safe_file_name(name: str) -> str:
+    """`name` as a part of a file name: short, visible, no separators, not hidden."""
+    return re.sub(r"[^\w.+-]+", "_", name)[:64].lstrip(".-") or "process"

@@ -1,0 +1,186 @@
+"""The profile in memory: the data model of pprof, with objects where the file has ids.
+
+A sample refers to its locations, a location to its lines and mapping, a line to its function. Ids exist only in a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+EMPTY_STACK = "[empty]"
+"""What the stack of a sample without frames is called."""
+
+
+class ValueType(NamedTuple):
+    """What a column of values counts, such as `cpu` in `nanoseconds`."""
+
+    type: str
+    unit: str
+
+
+NO_TYPE = ValueType("", "")
+
+
+@dataclass(slots=True)
+class Mapping:
+    """A range of the target's memory that a file was mapped to, as in pprof.
+
+    `start <= address < limit`; `offset` is that of `start` in the file; `build_id` is hex, "" = none. The has_* flags
+    are true only where every address sampled in the mapping has that fact, and at least one was sampled.
+    """
+
+    start: int = 0
+    limit: int = 0
+    offset: int = 0
+    file: str = ""
+    build_id: str = ""
+    has_functions: bool = False
+    has_filenames: bool = False
+    has_line_numbers: bool = False
+    has_inline_frames: bool = False
+
+
+@dataclass(slots=True)
+class Function:
+    """A function: `name` for people, `system_name` as the linker or interpreter has it; `start_line` 0 = unknown."""
+
+    name: str
+    system_name: str = ""
+    file: str = ""
+    start_line: int = 0
+
+
+@dataclass(slots=True)
+class Line:
+    """A line of a function; 0 = unknown."""
+
+    function: Function
+    line: int = 0
+    column: int = 0
+
+
+@dataclass(slots=True)
+class Location:
+    """A place that stacks pass through: an address of a mapping, or lines alone. Of its lines the innermost inlined
+    call stands first."""
+
+    lines: list[Line] = field(default_factory=list)
+    mapping: Mapping | None = None
+    address: int = 0
+
+
+class Label(NamedTuple):
+    """A fact about a sample: text, or a number (of `unit`, "" = none)."""
+
+    key: str
+    value: str | int
+    unit: str = ""
+
+
+@dataclass(slots=True)
+class Sample:
+    """A stack, leaf first, with one value for each sample type of its profile, and its labels sorted by key."""
+
+    locations: tuple[Location, ...]
+    values: list[int]
+    labels: tuple[Label, ...] = ()
+
+
+class Weight(NamedTuple):
+    """A function with the value that it has by itself, callees left out."""
+
+    function: Function
+    value: int
+
+
+@dataclass(slots=True)
+class Profile:
+    """A recording. Times are Unix nanoseconds, durations nanoseconds, 0 = unknown."""
+
+    sample_types: list[ValueType] = field(default_factory=list)
+    samples: list[Sample] = field(default_factory=list)
+    mappings: list[Mapping] = field(default_factory=list)
+    """The main binary first."""
+    default_sample_type: str = ""
+    period_type: ValueType = NO_TYPE
+    period: int = 0
+    time_ns: int = 0
+    duration_ns: int = 0
+    comments: list[str] = field(default_factory=list)
+    drop_frames: str = ""
+    keep_frames: str = ""
+    doc_url: str = ""
+    stats: dict[str, Any] = field(default_factory=dict)
+    """How the recording went: the object of `--stats`. Empty for a profile that was loaded."""
+    notes: list[str] = field(default_factory=list)
+    """What whoever reads the profile should be told, such as a lowered rate. Part of the comments when written."""
+
+    def index(self, sample_type: str) -> int:
+        """The column of `sample_type`, such as "cpu". Raises KeyError."""
+        for position, kind in enumerate(self.sample_types):
+            if kind.type == sample_type:
+                return position
+        raise KeyError(sample_type)
+
+    def total(self, sample_type: str) -> int:
+        """The sum of a column; 0 where the profile has no such column."""
+        try:
+            column = self.index(sample_type)
+        except KeyError:
+            return 0
+        return sum(sample.values[column] for sample in self.samples)
+
+    def functions(self) -> Iterator[Function]:
+        """Every function that a sample passes through, once."""
+        seen: set[int] = set()
+        for sample in self.samples:
+            for location in sample.locations:
+                for line in location.lines:
+                    if id(line.function) not in seen:
+                        seen.add(id(line.function))
+                        yield line.function
+
+    def heaviest(self, count: int, sample_type: str) -> list[Weight]:
+        """The `count` functions with the largest own value of a column, the largest first; zeros are left out."""
+        try:
+            column = self.index(sample_type)
+        except KeyError:
+            return []
+        own: dict[tuple[str, str, int], Weight] = {}
+        for sample in self.samples:
+            value = sample.values[column]
+            if not value:
+                continue
+            function = leaf_function(sample)
+            key = (function.name, function.file, function.start_line)
+            before = own.get(key)
+            own[key] = Weight(function, value + (before.value if before else 0))
+        return sorted(own.values(), key=lambda weight: (-weight.value, weight.function.name))[:count]
+
+    def save(self, path: str | Path) -> int:
+        """Writes the profile, in the format that the suffix of `path` names (pprof for any other), and gives the number
+        of bytes. No half file is ever left. Raises OutputError."""
+        from remoteprof.formats import save
+
+        return save(self, str(path))
+
+    @staticmethod
+    def load(path: str | Path) -> Profile:
+        """Reads a pprof profile, compressed or not. Raises RemoteprofError where it is none."""
+        from remoteprof.formats.pprof import load
+
+        return load(path)
+
+
+def leaf_function(sample: Sample) -> Function:
+    """The function that was running, named after its address where it has no other name."""
+    if not sample.locations:
+        return Function(EMPTY_STACK, EMPTY_STACK)
+    leaf = sample.locations[0]
+    if leaf.lines:
+        return leaf.lines[0].function
+    file = leaf.mapping.file if leaf.mapping else ""
+    return Function(f"{leaf.address:#x}", "", file)

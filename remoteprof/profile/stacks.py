@@ -1,0 +1,64 @@
+"""A Batch of one round as the stacks of threads, for people."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from remoteprof._native import Batch
+
+
+class Frame(NamedTuple):
+    """A frame; `line` and `address` 0 = unknown, `module` "" = none."""
+
+    function: str
+    file: str
+    line: int
+    address: int = 0
+    module: str = ""
+
+
+@dataclass(slots=True)
+class ThreadStack:
+    """What a thread was doing: its stack, leaf first. `state` is "" where the system did not tell."""
+
+    pid: int
+    thread_id: int
+    name: str
+    state: str
+    holds_gil: bool
+    frames: list[Frame] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return {
+            "pid": self.pid,
+            "thread_id": self.thread_id,
+            "name": self.name,
+            "state": self.state,
+            "holds_gil": self.holds_gil,
+            "frames": [frame._asdict() for frame in self.frames],
+        }
+
+
+def thread_stacks(batch: Batch) -> list[ThreadStack]:
+    """The last stack of each thread that was sampled, in the order of thread ids."""
+    starts = memoryview(batch.stack_starts).cast("I")
+    indices = memoryview(batch.stack_frames).cast("I")
+    rows = batch.rows
+    thread, stack, state = (memoryview(rows[name]).cast("I") for name in ("thread", "stack", "state"))
+    samples, gil = (memoryview(rows[name]).cast("Q") for name in ("samples", "gil"))
+    frames, mappings = batch.frames, batch.mappings
+    found: dict[int, ThreadStack] = {}
+    for row in range(len(thread)):
+        if not samples[row]:
+            continue  # CPU time that no stack was seen for
+        tid, name = batch.threads[thread[row]]
+        one = found[tid] = ThreadStack(batch.pid, tid, name, batch.states[state[row]], gil[row] > 0)
+        for index in indices[starts[stack[row]] : starts[stack[row] + 1]]:
+            _, function, file, line, _, address, mapping = frames[index]
+            one.frames.append(
+                Frame(function, file, max(line, 0), address, mappings[mapping].path if mapping >= 0 else "")
+            )
+    return [found[tid] for tid in sorted(found)]

@@ -1,0 +1,310 @@
+"""The story of one recording: open → sample → Batches → Profile. Prints nothing and installs no handlers."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from remoteprof import stats as statistics
+from remoteprof.errors import RemoteprofError, UsageError
+from remoteprof.process import peak_memory
+from remoteprof.sampler import Sampler
+
+if TYPE_CHECKING:
+    from remoteprof._native import Batch, Event
+    from remoteprof.modules import Module, Reader
+    from remoteprof.profile.model import Profile
+    from remoteprof.profile.stacks import ThreadStack
+
+MAX_RATE = 1e6
+"""Hz; a period of a microsecond is below what a sample costs."""
+_LOOKS = (0.1, 0.3, 1.0, 3.0, 10.0)
+"""Seconds between looks at what is mapped: libraries come early; what comes late is met while sampling."""
+BIASED = "biased: no thread was stopped (--nonblocking); stacks that change quickly are underrepresented"
+_WAIT = 0.25
+"""Seconds that a wait for an event lasts at most: how late a request to stop may be seen."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How to record. Durations in nanoseconds, 0 = no end; `rate` in Hz for each thread."""
+
+    rate: float = 100.0
+    duration_ns: int = 0
+    max_ticks: int = 0
+    idle: bool = True
+    native: bool = True
+    nonblocking: bool = False
+    max_pause_ns: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate <= MAX_RATE:
+            raise UsageError(
+                f"a rate of {self.rate:g} Hz is not possible", f"give one above 0, up to {MAX_RATE:.0f} Hz"
+            )
+        if self.duration_ns < 0 or self.duration_ns >= 1 << 63:
+            raise UsageError("a duration must be positive", "for example 10s")
+        if not 0 < self.max_pause_ns < 1 << 63:
+            raise UsageError("a longest pause must be positive", "for example 1ms")
+
+
+@dataclass(slots=True)
+class Recording:
+    """What a session brought home. Complete in itself: the target and the sampler may be gone."""
+
+    options: Options
+    since_ns: int
+    """CLOCK_MONOTONIC: what attached_ms and first_sample_ms count from."""
+    batches: list[Batch] = field(default_factory=list)
+    modules: dict[int, list[Module]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def stats(self) -> dict[str, Any]:
+        """How it went. The profiler's own CPU time, memory and output are left 0: only its owner can tell."""
+        parts = [
+            {"pid": batch.pid, "duration_ns": batch.duration_ns, "rate_hz": self.options.rate, **batch.stats}
+            for batch in self.batches
+        ]
+        merged = statistics.merge(parts, self.since_ns)
+        if len(parts) > 1:
+            merged["processes"] = [statistics.merge([part], self.since_ns) for part in parts]
+        return merged
+
+    def profile(self, command: str) -> Profile:
+        """The profile, with `command` and the summary among its comments."""
+        from remoteprof.profile.build import build
+
+        profile = build(self.batches, self.options.rate, self.modules)
+        profile.notes = list(dict.fromkeys([*profile.notes, *self.notes]))
+        profile.stats = self.stats()
+        profile.comments = [f"command: {command}", *self._facts(), *statistics.summary(profile.stats), *profile.notes]
+        if self.options.nonblocking and BIASED not in profile.comments:
+            profile.comments.append(BIASED)
+        return profile
+
+    def _facts(self) -> list[str]:
+        system = os.uname()
+        facts = [f"host: {system.sysname} {system.release} {system.machine}, {os.cpu_count()} CPUs"]
+        for batch in self.batches:
+            facts.append(f"target: {batch.process} (pid {batch.pid}){', ' if batch.runtime else ''}{batch.runtime}")
+        return list(dict.fromkeys(facts))
+
+
+class Session:
+    """A recording in progress: attach() or launch(), start(), run(), close(); a context manager."""
+
+    def __init__(self, options: Options, *, since_ns: int | None = None, terminal: bool = False) -> None:
+        """Starts the sampler process. Raises RemoteprofError where that fails."""
+        self.options = options
+        self.sampler = Sampler(terminal=terminal)
+        self.exit_status: int | None = None
+        """The wait status of a launched CMD, once it has ended."""
+        self.failure: RemoteprofError | None = None
+        """Why a launched CMD could not be profiled."""
+        self._recording = Recording(options, time.monotonic_ns() if since_ns is None else since_ns)
+        self._launched = 0
+        self._readers: dict[int, Reader | None] = {}
+        self._finished = False
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def launched(self) -> bool:
+        """Whether CMD was started here: its status is awaited from the sampler."""
+        return bool(self._launched)
+
+    def close(self) -> None:
+        """Ends the sampler process. The target runs on."""
+        self.sampler.close()
+
+    def attach(self, pid: int) -> None:
+        """Adds process `pid`. Raises ProcessNotFound, PermissionDenied, NothingToProfile, SamplerDied."""
+        if pid == os.getpid():
+            self.sampler.allow_tracing_us()
+        self.sampler.ask(lambda link: link.add(pid))
+        self._expect_added()
+
+    def launch(self, arguments: list[bytes], environment: list[bytes]) -> int:
+        """Forks CMD, held before its first instruction until start(); gives its pid. Raises as attach()."""
+        self.sampler.ask(lambda link: link.launch(arguments, environment))
+        self._launched = self._expect_added()
+        return self._launched
+
+    def _expect_added(self) -> int:
+        while True:
+            event = self.sampler.receive(_WAIT)
+            if event is None:
+                continue
+            if event.kind == "added":
+                self._readers[event.pid] = None
+                return event.pid
+            self._take(event)
+
+    def start(self) -> None:
+        """Begins to sample."""
+        options = self.options
+        self.sampler.ask(
+            lambda link: link.start(
+                options.rate,
+                options.duration_ns,
+                options.max_ticks,
+                options.idle,
+                options.native,
+                options.nonblocking,
+                options.max_pause_ns,
+            )
+        )
+
+    def run(
+        self,
+        stopping: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, float], None] | None = None,
+        modules: bool = True,
+    ) -> Recording:
+        """Takes in what the sampler sends until the recording has ended.
+
+        `stopping` is asked about four times a second, and whenever a signal arrived: True ends the recording.
+        `progress` is called as often, with the samples so far and the 99th percentile of pauses in microseconds.
+        `modules`: also read what is mapped. Raises SamplerDied, and what the sampler reports.
+        """
+        stopped = False
+        now = time.monotonic()
+        looks = iter(_LOOKS)
+        next_look = now + next(looks) if modules else float("inf")
+        next_progress = now if progress else float("inf")
+        while not self._finished:
+            if not stopped and stopping():
+                stopped = True
+                self.sampler.ask(lambda link: link.stop())
+            now = time.monotonic()
+            if now >= next_look:
+                next_look = now + next(looks, _LOOKS[-1])
+                self._look()
+            if now >= next_progress:
+                next_progress = now + _WAIT
+                self.sampler.ask(lambda link: link.progress())
+            event = self.sampler.receive(max(0.0, min(_WAIT, next_look - now, next_progress - now)))
+            if event is not None and event.kind == "progress":
+                if progress is not None:
+                    progress(event.samples, event.pause_p99_us)
+            elif event is not None:
+                self._take(event)
+        if modules:
+            self._settle_modules()
+        return self._recording
+
+    def wait(self) -> int:
+        """Waits until the launched CMD has ended; gives its wait status. Raises SamplerDied."""
+        while self.exit_status is None:
+            event = self.sampler.receive(_WAIT)
+            if event is not None:
+                self._take(event)
+        return self.exit_status
+
+    def _take(self, event: Event) -> None:
+        if event.kind == "batch" and event.batch is not None:
+            self._recording.batches.append(event.batch)
+            self.sampler.peak_memory()
+        elif event.kind == "note":
+            self._recording.notes.append(event.message)
+        elif event.kind == "exited" and self._launched and event.pid == self._launched:
+            self.exit_status = event.status
+        elif event.kind == "finished":
+            self.sampler.peak_memory()
+            self._finished = True
+        elif event.kind == "failed":
+            error = event.error or RemoteprofError("the sampler failed")
+            if not self._launched or not isinstance(error, RemoteprofError):
+                raise error
+            # CMD runs, and its status is awaited; that it cannot be profiled is for the end.
+            self.failure = error
+
+    def _look(self) -> None:
+        from remoteprof._native import Target
+        from remoteprof.modules import Reader
+
+        for pid in self._readers:
+            # What cannot be looked at now was seen before, or is met while sampling.
+            with contextlib.suppress(RemoteprofError, OSError):
+                reader = self._readers[pid]
+                if reader is None:
+                    reader = self._readers[pid] = Reader(Target(pid))
+                reader.look()
+
+    def _settle_modules(self) -> None:
+        self._look()
+        for batch in self._recording.batches:
+            reader = self._readers.get(batch.pid)
+            if reader is not None:
+                reader.add(batch.mappings)
+        for pid, reader in self._readers.items():
+            if reader is not None:
+                self._recording.modules[pid] = reader.modules()
+                if reader.unreadable:
+                    self._recording.notes.append(
+                        f"no build id could be read of {reader.unreadable} modules of pid {pid}"
+                    )
+
+
+def record(
+    pid: int,
+    duration: float = 10.0,
+    rate: float = 100.0,
+    *,
+    idle: bool = True,
+    native: bool = True,
+    nonblocking: bool = False,
+    max_pause: float = 0.001,
+) -> Profile:
+    """Records process `pid` (this one too) for `duration` seconds, or until it ends, and gives the profile.
+
+    rate: samples a second of each thread. idle: sample sleeping threads as well. nonblocking: never stop a thread (the
+    result is biased). max_pause: seconds that a thread is stopped for at most.
+
+    The profile has the columns samples, cpu, wall and (for a Python) gil; `.stats` tells how the recording went.
+    Raises UsageError, ProcessNotFound, PermissionDenied, AlreadyTraced, NothingToProfile or SamplerDied.
+    """
+    began = time.monotonic_ns()
+    cpu = time.thread_time_ns()
+    if not duration > 0:
+        raise UsageError("a duration must be positive", "give seconds")
+    options = Options(rate, round(duration * 1e9), 0, idle, native, nonblocking, round(max_pause * 1e9))
+    with Session(options, since_ns=began) as session:
+        session.attach(pid)
+        session.start()
+        recording = session.run()
+    profile = recording.profile(f"remoteprof.record(pid={pid}, duration={duration:g}, rate={rate:g})")
+    # Of the host program only this call's own time; its memory is not ours.
+    profile.stats["profiler_cpu_ns"] = time.thread_time_ns() - cpu + session.sampler.cpu_ns()
+    profile.stats["profiler_peak_rss_bytes"] = session.sampler.peak_memory()
+    return profile
+
+
+def dump(pid: int, *, native: bool = True) -> list[ThreadStack]:
+    """The stack of every thread of process `pid`, once. Raises as record()."""
+    from remoteprof.profile.stacks import thread_stacks
+
+    with Session(Options(max_ticks=1, native=native)) as session:
+        session.attach(pid)
+        session.start()
+        recording = session.run(modules=False)
+    return [stack for batch in recording.batches for stack in thread_stacks(batch)]
+
+
+def own_cost(session: Session) -> dict[str, int]:
+    """What remoteprof itself took so far, where this whole process is remoteprof: the fields for its stats."""
+    return {
+        "profiler_cpu_ns": time.process_time_ns() + session.sampler.cpu_ns(),
+        "profiler_peak_rss_bytes": peak_memory() + session.sampler.peak_memory(),
+    }
