@@ -3,13 +3,10 @@
 mod cpython_support;
 
 use _native::error::{ErrorKind, ReadError};
-use _native::memory::{Memory, Snapshot};
+use _native::memory::{Memory, Region, Snapshot};
 use _native::runtime::cpython::{CPython, End, PyStack};
 use _native::target::Mapping;
-use cpython_support::{Target, interpreters};
-
-/// (name, file, first line, line)
-type Line = (String, String, u64, u64);
+use cpython_support::{Line, Target, interpreters};
 
 fn lines(python: &mut CPython, stack: &PyStack) -> Vec<Line> {
     stack
@@ -113,7 +110,7 @@ struct NoSymbols<'a>(&'a cpython_support::Process);
 impl Memory for NoSymbols<'_> {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         self.0.read(address, buffer)?;
-        if buffer.len() % 56 == 0 && address % 4096 == 64 {
+        if buffer.len().is_multiple_of(56) && address % 4096 == 64 {
             for header in buffer.chunks_exact_mut(56) {
                 if header[..4] == [2, 0, 0, 0] {
                     header[0] = 0;
@@ -155,6 +152,58 @@ fn old_interpreters_are_refused_by_name() {
             let error = CPython::open(&target.memory, &target.mappings(), target.pid, &open_file).unwrap_err();
             assert_eq!(error.kind, ErrorKind::Unsupported);
             assert!(error.message.contains(&version[..3]), "{error}");
+        }
+    }
+}
+
+/// Counts calls, regions and time of reads.
+struct Timed<'a>(&'a cpython_support::Process, std::cell::Cell<(u32, u32, std::time::Duration)>);
+
+impl Memory for Timed<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.0.read(address, buffer)
+    }
+
+    fn read_regions(&self, regions: &[Region], buffer: &mut [u8]) -> Result<usize, ReadError> {
+        let start = std::time::Instant::now();
+        let result = self.0.read_regions(regions, buffer);
+        let (calls, count, spent) = self.1.get();
+        self.1.set((calls + 1, count + regions.len() as u32, spent + start.elapsed()));
+        result
+    }
+}
+
+/// `cargo test --release --test cpython_live cost -- --ignored --nocapture`
+#[test]
+#[ignore = "a measurement"]
+fn cost_of_a_copy() {
+    for interpreter in interpreters() {
+        for depth in [30, 200] {
+            let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cpython_targets/deep.py");
+            let mut command = std::process::Command::new(&interpreter.path);
+            let target = Target::command(command.args([script, &depth.to_string()]));
+            let mut python = target.open();
+            let mut snapshot = Snapshot::with_capacity(1 << 20);
+            let mut stack = PyStack::default();
+            target.stop();
+            let timed = Timed(&target.memory, Default::default());
+            let mut best = std::time::Duration::MAX;
+            for _ in 0..50 {
+                let start = std::time::Instant::now();
+                for _ in 0..200 {
+                    snapshot.begin(None);
+                    python.copy(&timed, &mut snapshot, target.pid, &mut stack).unwrap();
+                }
+                best = best.min(start.elapsed() / 200);
+            }
+            let start = std::time::Instant::now();
+            for raw in &stack.frames {
+                std::hint::black_box(python.frame(raw.code, raw.lasti));
+            }
+            let (calls, regions, spent) = timed.1.get();
+            let own = format!("{} reads of {} regions, {:?}", calls / 10_000, regions / 10_000, spent / 10_000);
+            let (frames, extra) = (stack.frames.len(), snapshot.extra_reads());
+            eprintln!("{}: {frames} frames, copy {best:?}, {extra} extra reads, {own}, frame() {:?} in all", python.version(), start.elapsed());
         }
     }
 }

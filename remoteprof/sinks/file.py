@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 import sys
 from collections.abc import Callable, Iterator
@@ -91,7 +90,7 @@ class FileSink:
     def _temporary(self) -> Iterator[tuple[Path, BufferedWriter]]:
         """A new file beside the path, gone afterwards unless it was renamed."""
         place = Path(self.path).resolve()
-        name = place.with_name(f".{place.name[:200]}.{secrets.token_hex(4)}")
+        name = place.with_name(f".{place.name[:200]}.{os.urandom(4).hex()}")
         descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as stream:

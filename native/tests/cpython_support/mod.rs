@@ -173,8 +173,11 @@ impl Memory for Process {
     }
 }
 
+/// (name, file, first line, line)
+pub type Line = (String, String, u64, u64);
+
 /// The frames by thread that a `parked.py` printed.
-pub fn parse_report(report: &str) -> Vec<(u32, Vec<(String, String, u64, u64)>)> {
+pub fn parse_report(report: &str) -> Vec<(u32, Vec<Line>)> {
     let mut threads = Vec::new();
     for part in report.split("{\"tid\": ").skip(1) {
         let (tid, rest) = part.split_once(',').unwrap();

@@ -116,22 +116,21 @@ impl GnuHash<'_> {
         }
         let wanted = name.bytes().fold(5381u32, |hash, byte| hash.wrapping_mul(33).wrapping_add(u32::from(byte)));
         let table = self.hash.wrapping_add(16 + u64::from(blooms) * 8);
-        let mut index = self.memory.read_u32(table.wrapping_add(u64::from(wanted % buckets) * 4))?;
-        if index < first {
+        let head = self.memory.read_u32(table.wrapping_add(u64::from(wanted % buckets) * 4))?;
+        if head < first {
             return Ok(None);
         }
         let chain = table.wrapping_add(u64::from(buckets) * 4);
-        for _ in 0..MAX_CHAIN {
+        for index in head..head.saturating_add(MAX_CHAIN) {
             let hash = self.memory.read_u32(chain.wrapping_add(u64::from(index - first) * 4))?;
             if hash | 1 == wanted | 1
                 && let Some(value) = self.value(index, name)?
             {
                 return Ok(Some(value));
             }
-            if hash & 1 == 1 || index == u32::MAX {
+            if hash & 1 == 1 {
                 break;
             }
-            index += 1;
         }
         Ok(None)
     }

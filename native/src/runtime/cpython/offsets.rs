@@ -197,3 +197,58 @@ impl Debug<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use object::read::elf::ElfFile64;
+    use object::{Object, ObjectSection, ObjectSymbol};
+
+    use super::super::offsets_tables::{CPYTHON_3_13, CPYTHON_3_14};
+    use super::*;
+
+    /// The debug offsets in a file.
+    fn debug_offsets(path: &str) -> Option<Vec<u8>> {
+        let data = std::fs::read(path).ok()?;
+        let file: ElfFile64<'_> = ElfFile64::parse(&*data).ok()?;
+        let address = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("_PyRuntime"))?.address();
+        let holds = |section: &&object::read::elf::ElfSection64<'_, '_>| {
+            (section.address()..section.address() + section.size()).contains(&address)
+        };
+        let sections: Vec<_> = file.sections().collect();
+        let section = sections.iter().find(holds)?;
+        let from = (address - section.address()) as usize;
+        Some(section.data().ok()?[from..from + DEBUG_OFFSETS_BYTES].to_vec())
+    }
+
+    #[test]
+    fn debug_offsets_say_what_the_headers_say() {
+        let home = std::env::var("HOME").unwrap_or_default();
+        let files = [
+            (13, format!("{home}/.pyenv/versions/3.13.0/lib/libpython3.13.so"), CPYTHON_3_13),
+            (14, format!("{}/../.cache/pythons/3.14/usr/bin/python3.14", env!("CARGO_MANIFEST_DIR")), CPYTHON_3_14),
+        ];
+        for (minor, path, expected) in files {
+            if let Some(bytes) = debug_offsets(&path) {
+                assert_eq!(Offsets::from_debug(minor, &bytes), Ok(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn hostile_debug_offsets_are_refused() {
+        let mut state = 1u64;
+        for round in 0..2000u64 {
+            let words: Vec<u8> = (0..81)
+                .flat_map(|_| {
+                    state = state.wrapping_mul(6364136223846793005).wrapping_add(round | 1);
+                    (if round % 2 == 0 { state } else { state >> 52 }).to_le_bytes()
+                })
+                .collect();
+            if let Ok(offsets) = Offsets::from_debug(13 + (round % 2) as u8, &words) {
+                assert!(offsets.frame_previous <= 1 << 10 && offsets.thread_frame <= 8 << 10);
+            }
+        }
+        assert!(Offsets::from_debug(13, &[0; 80]).is_err());
+        assert!(Offsets::from_debug(15, &[0; DEBUG_OFFSETS_BYTES]).is_err());
+    }
+}
