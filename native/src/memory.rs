@@ -77,6 +77,8 @@ struct Span {
 pub struct Snapshot {
     buffer: Vec<u8>,
     spans: Vec<Span>,
+    /// Where each load's spans end: a load's spans are searched by halves if they ascend without overlap.
+    runs: Vec<(usize, bool)>,
     last: usize,
     deadline: Option<Instant>,
     extra_reads: u32,
@@ -92,6 +94,7 @@ impl Snapshot {
     pub fn begin(&mut self, deadline: Option<Instant>) {
         self.buffer.clear();
         self.spans.clear();
+        self.runs.clear();
         self.last = 0;
         self.deadline = deadline;
         self.extra_reads = 0;
@@ -117,6 +120,9 @@ impl Snapshot {
             at = end;
         }
         self.buffer.truncate(at);
+        let apart = |a: &Region, b: &Region| a.address.saturating_add(u64::from(a.size)) <= b.address;
+        let ascending = regions.is_sorted_by(apart);
+        self.runs.push((self.spans.len(), ascending));
         Ok(())
     }
 
@@ -174,23 +180,42 @@ impl Snapshot {
             return Err(error);
         }
         self.spans.push(Span { address: region.address, size: region.size, at: at as u32 });
+        // Single reads in a row are one run, searched from its start.
+        match self.runs.last_mut() {
+            Some((end, false)) => *end = self.spans.len(),
+            _ => self.runs.push((self.spans.len(), false)),
+        }
         Ok(())
     }
 
-    /// Spans are met in the order in which they were copied: the search starts where the last one ended.
+    /// The span last used and its neighbour first: spans are mostly met in the order in which they were copied.
     fn find(&mut self, address: u64, size: usize) -> Option<usize> {
-        let count = self.spans.len();
-        for step in 0..count {
-            let mut index = self.last + step;
-            if index >= count {
-                index -= count;
-            }
-            let span = self.spans[index];
-            if address >= span.address && (address - span.address) + size as u64 <= u64::from(span.size) {
+        let holds = |span: &Span| {
+            address >= span.address && (address - span.address).saturating_add(size as u64) <= u64::from(span.size)
+        };
+        for index in [self.last, self.last + 1] {
+            if self.spans.get(index).is_some_and(holds) {
                 self.last = index;
                 return Some(index);
             }
         }
-        None
+        let mut start = 0;
+        for &(end, ascending) in &self.runs {
+            let run = &self.spans[start..end];
+            let found = if ascending {
+                let after = run.partition_point(|span| span.address <= address);
+                after.checked_sub(1).filter(|&index| holds(&run[index]))
+            } else {
+                run.iter().position(holds)
+            };
+            if let Some(index) = found {
+                self.last = start + index;
+                return Some(self.last);
+            }
+            start = end;
+        }
+        let index = start + self.spans[start..].iter().position(holds)?;
+        self.last = index;
+        Some(index)
     }
 }

@@ -203,7 +203,99 @@ fn cost_of_a_copy() {
             let (calls, regions, spent) = timed.1.get();
             let own = format!("{} reads of {} regions, {:?}", calls / 10_000, regions / 10_000, spent / 10_000);
             let (frames, extra) = (stack.frames.len(), snapshot.extra_reads());
-            eprintln!("{}: {frames} frames, copy {best:?}, {extra} extra reads, {own}, frame() {:?} in all", python.version(), start.elapsed());
+            eprintln!(
+                "{}: {frames} frames, copy {best:?}, {extra} extra reads, {own}, frame() {:?} in all",
+                python.version(),
+                start.elapsed()
+            );
+        }
+    }
+}
+
+#[test]
+fn a_reused_address_is_not_taken_for_the_function_before() {
+    let rounds: u32 = std::env::var("ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(300);
+    for interpreter in interpreters() {
+        let (target, _) = Target::start(&interpreter, "reuse.py");
+        let mut python = target.open();
+        let mut snapshot = Snapshot::with_capacity(1 << 20);
+        let mut stack = PyStack::default();
+        let (mut checked, mut wrong) = (0, 0);
+        for _ in 0..rounds {
+            std::thread::sleep(std::time::Duration::from_micros(300));
+            target.stop();
+            snapshot.begin(None);
+            python.copy(&target.memory, &mut snapshot, target.pid, &mut stack).unwrap();
+            target.resume();
+            // Four frames: f, the code that defined it, a or b, the program.
+            let shown = lines(&mut python, &stack);
+            if stack.end != End::Base || shown.len() != 4 {
+                continue;
+            }
+            let line = if shown[2].0 == "a" { 10 } else { 40 };
+            let right = shown[0].0 == "f" && (shown[0].3 == line || shown[0].3 == 1) && shown[1].3 == 61;
+            wrong += u32::from(!right);
+            checked += 1;
+        }
+        eprintln!("{}: {checked} of {rounds}, {wrong} wrong", python.version());
+        assert!(checked > rounds / 2 && wrong == 0);
+    }
+}
+
+/// A memory in which some words are wrong: random, or the address of what is being read (a cycle).
+struct Hostile<'a>(&'a cpython_support::Process, std::cell::Cell<u64>);
+
+impl Hostile<'_> {
+    fn spoil(&self, address: u64, buffer: &mut [u8]) {
+        for word in buffer.chunks_exact_mut(8) {
+            let state = self.1.get().wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            self.1.set(state);
+            let value = match state >> 56 {
+                0 => state,
+                1 => address,
+                2 => state >> 40,
+                3 => u64::MAX,
+                _ => continue,
+            };
+            word.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+}
+
+impl Memory for Hostile<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.0.read(address, buffer)?;
+        self.spoil(address, buffer);
+        Ok(())
+    }
+}
+
+#[test]
+fn spoiled_memory_does_no_harm() {
+    for interpreter in interpreters() {
+        let (target, _) = Target::start(&interpreter, "parked.py");
+        let mappings = target.mappings();
+        let mut python = target.open();
+        let memory = Hostile(&target.memory, std::cell::Cell::new(1));
+        let mut snapshot = Snapshot::with_capacity(1 << 20);
+        let mut stack = PyStack::default();
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", target.pid)).unwrap();
+        let tids: Vec<u32> = tasks.map(|task| task.unwrap().file_name().to_str().unwrap().parse().unwrap()).collect();
+        for round in 0..10 {
+            for &tid in &tids {
+                snapshot.begin(None);
+                if python.copy(&memory, &mut snapshot, tid, &mut stack).is_ok() {
+                    assert!(stack.frames.len() <= 4096);
+                    for raw in &stack.frames {
+                        python.frame(raw.code, raw.lasti);
+                    }
+                }
+            }
+            let open = CPython::open(&memory, &mappings, target.pid, &|mapping| target.file(mapping));
+            drop(open);
+            if round % 5 == 0 {
+                python.refresh(&target.memory).unwrap();
+            }
         }
     }
 }

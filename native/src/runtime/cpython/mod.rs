@@ -45,6 +45,10 @@ const CHUNK_HEADER: u64 = 24;
 /// Most regions outside of the data stack remembered per thread.
 const MAX_REGIONS: usize = 256;
 
+/// Bytes between two regions that are copied along with them.
+const MAX_GAP: u64 = 4096;
+/// Most bytes of joined regions: as many as a data stack may have.
+const MAX_JOINED: u64 = MAX_CHUNK_BYTES;
 /// Most of these that the last walk did not meet.
 const MAX_STALE: usize = 32;
 
@@ -180,6 +184,7 @@ impl CPython {
         self.wanted.extend(tid_at.map(|address| Region { address, size: 4 }));
         self.wanted.extend_from_slice(&thread.regions);
         self.wanted.extend_from_slice(&thread.chunks);
+        coalesce(&mut self.wanted);
         snapshot.load(memory, &self.wanted)?;
 
         if let Some(address) = tid_at
@@ -262,6 +267,7 @@ impl CPython {
     fn remember(&mut self, tid: u32) {
         let Some(thread) = self.threads.by_tid.get_mut(&tid) else { return };
         let touched = self.walk.touched.iter().take(MAX_REGIONS);
+        // The old list, for the while.
         std::mem::swap(&mut thread.regions, &mut self.wanted);
         thread.regions.clear();
         thread.regions.extend(touched.map(|&(address, size)| Region { address, size }));
@@ -286,6 +292,7 @@ impl CPython {
                 self.wanted.push(Codes::key_region(&self.offsets, frame.code));
             }
         }
+        coalesce(&mut self.wanted);
         snapshot.load(memory, &self.wanted)
     }
 
@@ -326,6 +333,26 @@ impl CPython {
         }
         Ok(())
     }
+}
+
+/// Sorts, and joins neighbours: a region more costs as much as 16 KiB more (0.5 µs, kernel 6.18). With gaps below a page
+/// no page is touched that holds none of the regions.
+fn coalesce(regions: &mut Vec<Region>) {
+    regions.sort_unstable_by_key(|region| (region.address, region.size));
+    let mut kept = 0;
+    for index in 1..regions.len() {
+        let next = regions[index];
+        let last = &mut regions[kept];
+        let end = last.address.saturating_add(u64::from(last.size));
+        let size = next.address.saturating_add(u64::from(next.size)).max(end) - last.address;
+        if next.address.saturating_sub(end) < MAX_GAP && size <= MAX_JOINED {
+            last.size = size as u32;
+        } else {
+            kept += 1;
+            regions[kept] = next;
+        }
+    }
+    regions.truncate(kept + 1);
 }
 
 /// What the first read of a sample says.
