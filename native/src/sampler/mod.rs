@@ -250,6 +250,7 @@ impl Sampler {
             }
             self.queue.truncate(keep);
         }
+        self.forget_ended();
         if self.options.as_ref().is_some_and(|options| options.nonblocking) {
             for (index, tid) in std::mem::take(&mut self.queue) {
                 self.read_running(index, tid);
@@ -263,6 +264,18 @@ impl Sampler {
             self.subjects.iter_mut().for_each(|subject| subject.note(note.clone()));
         }
         Ok(())
+    }
+
+    /// A thread that is no longer listed will not stop: it ended unseen, or took the leader's id in an exec.
+    fn forget_ended(&mut self) {
+        let (subjects, on_core) = (&self.subjects, &mut self.on_core);
+        self.flights.retain(|tid, flight| {
+            let listed = subjects[flight.subject].threads.contains_key(tid);
+            if !listed && flight.on_core {
+                *on_core -= 1;
+            }
+            listed
+        });
     }
 
     /// Stops the queued threads, a few at a time, and serves each as it stops.

@@ -284,7 +284,7 @@ impl Subject {
             return Found::Done;
         }
         match thread.files.look() {
-            Look::Running | Look::Unknown => {}
+            Look::Running => {}
             Look::Gone => {
                 self.stats.thread_ticks += 1;
                 self.stats.gone += 1;

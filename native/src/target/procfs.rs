@@ -139,8 +139,6 @@ pub enum Look {
     },
     /// The thread has ended.
     Gone,
-    /// The file cannot be read.
-    Unknown,
 }
 
 /// `/proc/PID/task/TID/schedstat`: the whole line changes whenever the thread has run.
@@ -206,8 +204,17 @@ impl ThreadFiles {
         let mut buffer = [0; 256];
         match self.syscall.read(&mut buffer) {
             Ok(text) => parse_syscall(text),
-            Err(error) if gone(&error) => Look::Gone,
-            Err(_) => Look::Unknown,
+            Err(_) => self.look_at_state(),
+        }
+    }
+
+    /// Where there is no syscall file, or it may not be read: the state letter.
+    fn look_at_state(&self) -> Look {
+        let Ok(text) = fs::read(self.syscall.path.with_file_name("stat")) else { return Look::Gone };
+        match parse_stat(&text).map_or(b'X', |stat| stat.state) {
+            b'R' => Look::Running,
+            b'Z' | b'X' => Look::Gone,
+            _ => Look::Blocked { number: -1, sp: 0, pc: 0 },
         }
     }
 
@@ -228,15 +235,11 @@ impl ThreadFiles {
     }
 }
 
-fn gone(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ESRCH | libc::ENOENT))
-}
-
 fn parse_syscall(text: &[u8]) -> Look {
     if text.starts_with(b"running") {
         return Look::Running;
     }
-    let Ok(text) = std::str::from_utf8(text) else { return Look::Unknown };
+    let text = std::str::from_utf8(text).unwrap_or_default();
     let mut words = text.split_ascii_whitespace();
     let Some(number) = words.next().and_then(|word| word.parse().ok()) else { return Look::Gone };
     let mut last = [0; 2];
@@ -278,6 +281,18 @@ mod tests {
         assert_eq!((stat.name.as_str(), stat.state), ("a) R 1", b'S'));
         assert_eq!(stat.flags, 6);
         assert_eq!((stat.start_time, stat.start_stack), (4242, 77));
+    }
+
+    #[test]
+    fn without_a_syscall_file_the_state_letter_counts() {
+        let (pid, tid) = (std::process::id(), sys::thread_id());
+        let mut files = ThreadFiles::open(pid, tid, true);
+        assert_eq!(files.look_at_state(), Look::Running);
+        files.syscall.file = None;
+        files.syscall.path = PathBuf::from(format!("/proc/{pid}/task/{tid}/no such file"));
+        assert_eq!(files.look(), Look::Running);
+        files.syscall.path = PathBuf::from("/proc/0/task/0/syscall");
+        assert_eq!(files.look(), Look::Gone);
     }
 
     #[test]

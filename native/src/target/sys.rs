@@ -43,6 +43,12 @@ pub fn read_error(error: &io::Error) -> ReadError {
     }
 }
 
+/// The id of the calling thread.
+pub fn thread_id() -> u32 {
+    // SAFETY: gettid cannot fail.
+    unsafe { libc::gettid() as u32 }
+}
+
 /// Nanoseconds of CLOCK_MONOTONIC.
 pub fn monotonic_ns() -> u64 {
     clock_ns(libc::CLOCK_MONOTONIC).unwrap_or(0)
