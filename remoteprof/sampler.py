@@ -26,6 +26,14 @@ if TYPE_CHECKING:
 
 PATIENCE = 2.0
 """Seconds that a sampler gets to end by itself once its socket is closed."""
+_SAMPLER = """import sys
+sys.path.append({folder!r})
+import _native
+try:
+    _native.sampler_main({fd})
+except ConnectionError:
+    pass  # we were not waited for
+"""
 _PR_SET_PTRACER = 0x59616D61
 
 
@@ -43,7 +51,7 @@ class Sampler:
             raise RemoteprofError("cannot start the sampler process: sys.executable is not set")
         folder = str(Path(_native.__file__).parent)
         ours, theirs = socket.socketpair()
-        code = f"import sys; sys.path.append({folder!r}); import _native; _native.sampler_main({theirs.fileno()})"
+        code = _SAMPLER.format(folder=folder, fd=theirs.fileno())
         try:
             theirs.set_inheritable(True)
             self._process = subprocess.Popen(

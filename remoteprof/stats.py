@@ -93,8 +93,9 @@ def summary(stats: dict[str, Any]) -> list[str]:
         f" ({duration_text(stats['unseen_cpu_ns'])} unseen)",
     ]
     if pause["count"]:
+        total = duration_text(pause["total"] * 1e3)
         lines.append(
-            f"{pause['count']} pauses: p50 {pause['p50']:.0f} µs, p99 {pause['p99']:.0f} µs, "
-            f"max {pause['max']:.0f} µs, {duration_text(pause['total'] * 1e3)} in all; {stats['syscalls_restarted']} system calls restarted"
+            f"{pause['count']} pauses, {total} in all: p50 {pause['p50']:.0f} µs, p99 {pause['p99']:.0f} µs, "
+            f"max {pause['max']:.0f} µs; {stats['syscalls_restarted']} system calls restarted"
         )
     return lines

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import sys
 from collections.abc import Sequence
@@ -11,7 +10,8 @@ from typing import Any, NoReturn
 
 import click
 
-from remoteprof.cli.text import printable
+from remoteprof import __version__
+from remoteprof.cli.text import say
 from remoteprof.errors import RemoteprofError
 
 COMMANDS = {
@@ -76,14 +76,11 @@ def fail(message: str, hint: str, code: int) -> int:
 
 def warn(message: str, hint: str = "") -> None:
     """Prints a message, and a hint, to stderr; nowhere if that is closed."""
-    with contextlib.suppress(OSError, ValueError):
-        click.echo("\n".join(printable(line) for line in message.splitlines()), err=True)
-        if hint:
-            click.echo(f"hint: {printable(hint)}", err=True)
+    say(*message.splitlines(), *([f"hint: {hint}"] if hint else []))
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(package_name="remoteprof", message="%(prog)s %(version)s")
+@click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """A sampling profiler that works from outside the program."""
 

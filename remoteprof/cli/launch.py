@@ -53,6 +53,12 @@ def find_program(program: bytes, environment: list[bytes]) -> bytes:
     raise CannotRun(program, "not found", 127)
 
 
+def exit_code(status: int) -> int:
+    """The exit code that stands for a wait status: 128+N for signal N."""
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
 class Launch:
     """One `run`."""
 
@@ -89,37 +95,40 @@ class Launch:
                         self._or_strict(error)
                     else:
                         return self._recorded(session)
-        # Not under us, then: CMD takes our place, and its status is ours without more.
-        return self._replace(program, environment)
+            return self._unprofiled(program, environment)
 
     def _recorded(self, session: Session) -> int:
-        for number in self._early:
-            self._forward(number)
+        self._forward_early()
         try:
-            session.start()
-            recording = session.run()
+            try:
+                session.start()
+                recording = session.run()
+            except OSError as error:
+                raise self._cannot(error) from None
             if session.failure is not None:
                 self._complain(session.failure)
             if recording.batches:
                 self._outputs.write(recording, session, Path(os.fsdecode(self._arguments[0])).name)
+        except CannotRun:
+            raise
         except RemoteprofError as error:
             self._complain(error)
-        except OSError as error:
-            raise self._cannot(error) from None
-        status = self._status(session)
-        return 1 if self._failed and self._strict else status
-
-    def _status(self, session: Session) -> int:
-        """CMD's status as an exit code."""
         try:
             status = session.wait()
         except SamplerDied:
-            try:
-                _, status = os.waitpid(self._pid, 0)
-            except ChildProcessError:
-                return 1
-        code = os.waitstatus_to_exitcode(status)
-        return code if code >= 0 else 128 - code
+            status = self._wait()
+        return 1 if self._failed and self._strict else exit_code(status)
+
+    def _wait(self) -> int:
+        """The wait status of CMD, where it is our child."""
+        try:
+            return os.waitpid(self._pid, 0)[1]
+        except ChildProcessError:
+            return 1 << 8
+
+    def _forward_early(self) -> None:
+        for number in self._early:
+            self._forward(number)
 
     def _forward(self, number: int) -> None:
         if not self._pid:
@@ -140,16 +149,20 @@ class Launch:
             warn(f"warning: not profiled: {error.message}", error.hint)
         self._failed = True
 
-    def _replace(self, program: bytes, environment: list[bytes]) -> int:
-        if self._early:
-            return 128 + self._early[0]
-        # The interpreter ignores these; CMD must not.
-        for number in (signal.SIGPIPE, signal.SIGXFSZ):
-            signal.signal(number, signal.SIG_DFL)
+    def _unprofiled(self, program: bytes, environment: list[bytes]) -> int:
+        """CMD without a recording."""
         try:
-            os.execve(program, self._arguments, dict(entry.split(b"=", 1) for entry in environment if b"=" in entry))
+            self._pid = os.posix_spawn(
+                program,
+                self._arguments,
+                dict(entry.split(b"=", 1) for entry in environment if b"=" in entry),
+                setsigdef=[signal.SIGPIPE, signal.SIGXFSZ],  # which the interpreter ignores
+            )
         except OSError as error:
             raise self._cannot(error) from None
+        self._forward_early()
+        return exit_code(self._wait())
 
     def _cannot(self, error: OSError) -> CannotRun:
-        return CannotRun(self._arguments[0], error.strerror or str(error), 127 if error.errno == errno.ENOENT else 126)
+        reason = os.strerror(error.errno) if error.errno else str(error)
+        return CannotRun(self._arguments[0], reason, 127 if error.errno == errno.ENOENT else 126)

@@ -67,16 +67,16 @@ def recording_options(command: _Command) -> _Command:
     for option in reversed(
         [
             click.option("-d", "--duration", type=duration, help="How long: 500ms, 10s, 2m, 1h, or bare seconds."),
-            click.option("-r", "--rate", type=rate, default=100.0, show_default="100", help="Samples a second."),
+            click.option("-r", "--rate", type=rate, default=100.0, help="Samples a second and thread.  [default: 100]"),
             click.option("-o", "--output", metavar="PATH", help="Where to; - = stdout.  [default: NAME-PID.pb.gz]"),
             click.option("-f", "--format", metavar="FORMAT", help="Output format.  [default: by suffix, else pprof]"),
             click.option("--native/--no-native", default=True, help="Native frames too.  [default: on]"),
             click.option("--idle/--no-idle", default=True, help="Sleeping threads too.  [default: on]"),
-            click.option("--max-pause", type=duration, default=1_000_000, show_default="1ms", help="Longest stop."),
+            click.option("--max-pause", type=duration, default=1_000_000, help="Longest stop.  [default: 1ms]"),
             click.option("--nonblocking", is_flag=True, help="Never stop a thread; the result is biased."),
             click.option("--stats", metavar="FILE", help="Write how the recording went, as JSON."),
             click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         ]
-    ):  # fmt: skip
+    ):
         command = option(command)
     return command

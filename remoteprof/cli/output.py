@@ -9,10 +9,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any
 
-import click
-
 from remoteprof.cli.options import Choices
-from remoteprof.cli.text import printable, safe_file_name
+from remoteprof.cli.text import safe_file_name, say
 from remoteprof.sinks import Stream, open_sink
 
 if TYPE_CHECKING:
@@ -59,8 +57,7 @@ class Outputs:
             content = json.dumps(stats, indent=1).encode() + b"\n"
             open_sink(choices.stats).write(_writer(content))
         if not choices.quiet:
-            for line in report(profile, stats, path):
-                click.echo(printable(line), err=True)
+            say(*report(profile, stats, path))
 
 
 def _writer(content: bytes) -> Callable[[Stream], None]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+import sys
 
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(us|ms|s|m|h|)")
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(us|ms|s|m|h|)")
 _UNITS = {"us": 1e3, "ms": 1e6, "s": 1e9, "": 1e9, "m": 60e9, "h": 3600e9}
 
 
@@ -20,6 +22,14 @@ def _escaped(code: int) -> str:
     if 0xDC80 <= code <= 0xDCFF:
         code -= 0xDC00  # a byte that was no UTF-8
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def say(*lines: str) -> None:
+    """Prints lines to stderr, made harmless; nowhere if that is closed."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write("".join(f"{printable(line)}\n" for line in lines))
+            sys.stderr.flush()
 
 
 def parse_duration(text: str) -> int:

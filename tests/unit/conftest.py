@@ -46,7 +46,10 @@ def start(tmp_path):
     for process in started:
         if process.poll() is None:
             process.kill()
-        process.communicate()
+            process.wait()
+        for stream in (process.stdin, process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
 
 
 @pytest.fixture

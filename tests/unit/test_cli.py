@@ -30,7 +30,7 @@ def test_attach_writes_a_profile_and_tells_of_it(remoteprof, target, tmp_path):
     code, out, err = remoteprof("attach", target.pid, "-d", "0.1", "--stats", "stats.json")
     assert (code, out) == (0, "")
     name = f"sleep-{target.pid}.pb.gz"
-    assert sorted(os.listdir(tmp_path)) == [name, "stats.json"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == [name, "stats.json"]
     profile = Profile.load(tmp_path / name)
     assert profile.total("samples") == 350
     assert profile.mappings[0].file.endswith("sleep")
@@ -125,7 +125,7 @@ def test_bad_input_is_two_clear_lines(remoteprof, tmp_path, arguments, code, mes
     first, second = lines(err)
     assert first.startswith("error: ") and message in first
     assert second.startswith("hint: ")
-    assert os.listdir(tmp_path) == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_permission(remoteprof, target):
@@ -135,7 +135,7 @@ def test_no_permission(remoteprof, target):
 def test_the_sampler_dying_is_an_error_of_attach(remoteprof, target, tmp_path):
     code, _, err = remoteprof("attach", target.pid, fake="dies")
     assert (code, lines(err)[0]) == (1, "error: the sampler process was ended by SIGKILL")
-    assert os.listdir(tmp_path) == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_full_device_is_an_error(remoteprof, target):
@@ -147,7 +147,7 @@ def test_closed_standard_streams(start, target, tmp_path):
     process = start("dump", target.pid, stdout=None, preexec_fn=lambda: os.close(1))
     _, err = process.communicate()
     assert (process.returncode, lines(err)[0]) == (1, "error: cannot write stdout: Bad file descriptor")
-    with open("/dev/full", "w") as full:
+    with Path("/dev/full").open("w") as full:
         process = start("dump", target.pid, stdout=full)
         _, err = process.communicate()
     assert (process.returncode, lines(err)[0]) == (1, "error: cannot write stdout: No space left on device")
@@ -215,7 +215,7 @@ def test_cmd_gets_its_environment_and_descriptors_unchanged(start, tmp_path):
     fake = Path(__file__).parent / "fake" / "_native.py"
     expected = subprocess.run(["env", "-0"], env=environment, capture_output=True, check=True).stdout
     result = subprocess.run(
-        [sys.executable, fake, "run", "-q", "--", "sh", "-c", f"env -0; head -c 7 <&{read}"],
+        [sys.executable, fake, "run", "-q", "--", "sh", "-c", f"env -0; head -c 7 /dev/fd/{read}"],
         env=environment,
         pass_fds=[read],
         cwd=tmp_path,

@@ -1,9 +1,9 @@
 """The library, over a native module that makes its samples up."""
 
-import os
 import signal
 import subprocess
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -12,19 +12,23 @@ from remoteprof import ProcessNotFound, SamplerDied, UsageError
 from remoteprof.sampler import Sampler
 
 
+def descriptors_now():
+    return sorted(one.name for one in Path("/proc/self/fd").iterdir())
+
+
 def test_record_gives_a_profile_and_leaves_nothing(native, target, capfd):
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
-    descriptors = os.listdir("/proc/self/fd")
+    descriptors = descriptors_now()
     profile = remoteprof.record(target.pid, duration=0.1, rate=50)
     assert profile.period == 20_000_000
     assert profile.stats["samples"] == 350
     assert profile.stats["profiler_cpu_ns"] > 0 and profile.stats["profiler_peak_rss_bytes"] > 0
     assert f"command: remoteprof.record(pid={target.pid}, duration=0.1, rate=50)" in profile.comments
     assert handlers == [signal.getsignal(number) for number in signal.valid_signals()]
-    assert descriptors == os.listdir("/proc/self/fd")
+    assert descriptors == descriptors_now()
     assert threading.active_count() == 1
     assert capfd.readouterr() == ("", "")
-    children = open(f"/proc/self/task/{threading.get_native_id()}/children").read().split()
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()
     assert children == [str(target.pid)]
 
 
@@ -72,7 +76,7 @@ def test_an_interrupt_in_the_host_ends_the_sampler(native, target, monkeypatch):
     monkeypatch.setattr("remoteprof.session.Sampler", lambda **given: samplers.append(Sampler(**given)) or samplers[0])
     with pytest.raises(KeyboardInterrupt):
         remoteprof.record(target.pid)
-    assert not os.path.exists(f"/proc/{samplers[0].pid}")
+    assert not Path(f"/proc/{samplers[0].pid}").exists()
 
 
 def test_public_names_are_there():

@@ -3,6 +3,7 @@
 import errno
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -17,9 +18,9 @@ def hello(stream):
 def test_a_file_is_private_and_whole(tmp_path):
     sink = open_sink(str(tmp_path / "x"))
     sink.check()
-    assert os.listdir(tmp_path) == []
+    assert not list(tmp_path.iterdir())
     assert sink.write(hello) == 5
-    assert os.listdir(tmp_path) == ["x"]
+    assert [one.name for one in tmp_path.iterdir()] == ["x"]
     assert (tmp_path / "x").read_bytes() == b"hello"
     assert stat.S_IMODE((tmp_path / "x").stat().st_mode) == 0o600
 
@@ -35,7 +36,7 @@ def test_a_file_that_is_there_is_replaced_only_by_a_whole_one(tmp_path):
     with pytest.raises(OutputError, match=r"cannot write .*link: No space left on device") as caught:
         FileSink(str(tmp_path / "link")).write(fail)
     assert "make room" in caught.value.hint
-    assert sorted(os.listdir(tmp_path)) == ["link", "x"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["link", "x"]
     assert (tmp_path / "x").read_text() == "before"
     FileSink(str(tmp_path / "link")).write(hello)
     assert (tmp_path / "link").is_symlink() and (tmp_path / "x").read_text() == "hello"
@@ -47,7 +48,7 @@ def test_any_failure_of_the_writer_leaves_nothing(tmp_path):
 
     with pytest.raises(ZeroDivisionError):
         FileSink(str(tmp_path / "x")).write(fail)
-    assert os.listdir(tmp_path) == []
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_full_device():
@@ -55,12 +56,12 @@ def test_a_full_device():
     sink.check()
     with pytest.raises(OutputError, match="No space left on device"):
         sink.write(hello)
-    assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
+    assert stat.S_ISCHR(Path("/dev/full").stat().st_mode)
 
 
 def test_a_device_is_written_not_replaced():
     assert FileSink("/dev/null").write(hello) == 5
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
 
 
 @pytest.mark.parametrize(

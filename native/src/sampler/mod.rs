@@ -102,6 +102,11 @@ pub fn serve(link: UnixStream) -> io::Result<()> {
         scratch: Scratch::default(),
     }
     .run()
+    .or_else(|error| match error.kind() {
+        // The supervisor has gone: there is nobody left to tell.
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Ok(()),
+        _ => Err(error),
+    })
 }
 
 impl Sampler {
