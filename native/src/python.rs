@@ -266,7 +266,6 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
         ("torn", stats.torn),
         ("first_sample_ns", stats.first_sample_ns),
         ("attached_ns", stats.attached_ns),
-        ("sampler_peak_rss_bytes", stats.sampler_peak_rss_bytes),
     ] {
         result.set_item(name, value)?;
     }

@@ -130,8 +130,6 @@ pub struct Stats {
     pub first_sample_ns: u64,
     /// CLOCK_MONOTONIC time at which the target was open.
     pub attached_ns: u64,
-    /// The largest resident size of the sampler process, bytes.
-    pub sampler_peak_rss_bytes: u64,
     /// Distinct stacks in this window.
     pub distinct_stacks: u64,
 }

@@ -492,7 +492,6 @@ impl Subject {
         }
         self.forget_runtime_ids();
         let columns = self.tables.take(std::mem::take(&mut self.rows), Vec::new());
-        self.stats.sampler_peak_rss_bytes = sys::peak_resident();
         self.stats.distinct_stacks = columns.stack_starts.len() as u64 - 1;
         Batch {
             pid: self.process.pid,

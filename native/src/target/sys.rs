@@ -173,17 +173,6 @@ pub fn raise_descriptor_limit() -> (u64, u64) {
     }
 }
 
-/// The largest resident size of this process so far, bytes.
-pub fn peak_resident() -> u64 {
-    // SAFETY: all-zero is a valid rusage, and a valid place for getrusage.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    usage.ru_maxrss as u64 * 1024
-}
-
 /// Ends the process at once, whatever its threads are waiting for.
 pub fn exit_now(status: i32) -> ! {
     // SAFETY: _exit has no preconditions.
