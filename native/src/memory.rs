@@ -159,6 +159,11 @@ impl Snapshot {
         self.extra_reads
     }
 
+    /// The thread runs again: reads hold up nobody.
+    pub fn lift_deadline(&mut self) {
+        self.deadline = None;
+    }
+
     /// Whether the pause budget still allows a read.
     pub fn check_budget(&self) -> Result<(), ReadError> {
         match self.deadline {

@@ -34,6 +34,7 @@ fn parked_threads_read_as_they_see_themselves() {
                 assert!(python.knows(*tid), "{}: thread {tid}", interpreter.version);
                 snapshot.begin(None);
                 python.copy(&target.memory, &mut snapshot, *tid, &mut stack).unwrap();
+                python.finish(&target.memory, &mut snapshot, &mut stack);
                 assert_eq!(stack.end, End::Base, "{}: {:?}", interpreter.version, expected.first());
                 assert!(!stack.holds_gil);
                 assert_eq!(&lines(&mut python, &stack), expected, "{}", interpreter.version);
@@ -70,6 +71,7 @@ fn every_stop_of_a_hot_program_shows_a_legal_stack() {
             snapshot.begin(None);
             let start = std::time::Instant::now();
             python.copy(&target.memory, &mut snapshot, target.pid, &mut stack).unwrap();
+            python.finish(&target.memory, &mut snapshot, &mut stack);
             spent += start.elapsed();
             extra += snapshot.extra_reads();
             target.resume();
@@ -193,6 +195,7 @@ fn cost_of_a_copy() {
                 for _ in 0..200 {
                     snapshot.begin(None);
                     python.copy(&timed, &mut snapshot, target.pid, &mut stack).unwrap();
+                    python.finish(&timed, &mut snapshot, &mut stack);
                 }
                 best = best.min(start.elapsed() / 200);
             }
@@ -226,6 +229,7 @@ fn a_reused_address_is_not_taken_for_the_function_before() {
             target.stop();
             snapshot.begin(None);
             python.copy(&target.memory, &mut snapshot, target.pid, &mut stack).unwrap();
+            python.finish(&target.memory, &mut snapshot, &mut stack);
             target.resume();
             // Four frames: f, the code that defined it, a or b, the program.
             let shown = lines(&mut python, &stack);
@@ -285,6 +289,7 @@ fn spoiled_memory_does_no_harm() {
             for &tid in &tids {
                 snapshot.begin(None);
                 if python.copy(&memory, &mut snapshot, tid, &mut stack).is_ok() {
+                    python.finish(&memory, &mut snapshot, &mut stack);
                     assert!(stack.frames.len() <= 4096);
                     for raw in &stack.frames {
                         python.frame(raw.code, raw.lasti);

@@ -57,7 +57,12 @@ def remoteprof(*arguments: object, patience: float = 0, **options: Any) -> Resul
 
 def begin(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     """Run remoteprof and do not wait."""
-    options = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True} | options
+    options = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.PIPE,
+        "stderr": subprocess.PIPE,
+        "text": True,
+    } | options
     return subprocess.Popen([str(COMMAND), *(str(argument) for argument in arguments)], **options)
 
 
@@ -68,10 +73,12 @@ def read_recording(result: Result, path: Path, stats: Path) -> Recording:
 
 
 def attach(pid: int, directory: Path, duration: float | str, rate: int = 100, *options: object) -> Recording:
-    """Record a process to its end; everything about it."""
+    """Record a process for this long; everything about it."""
     path = directory / f"{pid}-{rate}.pb.gz"
     stats = directory / f"{pid}-{rate}.json"
     patience = PATIENCE * 2 + (duration if isinstance(duration, float | int) else 600)
+    # How long a stop takes depends on who else wants the core; what is tested here must not.
+    options = ("--max-pause", "1s", *options)
     result = remoteprof(
         "attach", pid, "-d", duration, "-r", rate, "-o", path, "--stats", stats, *options, patience=patience
     )

@@ -67,7 +67,7 @@ def load(path: Path) -> Profile:
 def loads(raw: bytes) -> Profile:
     message = profile_pb2.Profile()
     message.ParseFromString(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)
-    strings = list(message.string_table)
+    strings = [text.decode() for text in message.string_table]
     functions = {function.id: function for function in message.function}
     locations: dict[int, list[Frame]] = {}
     for location in message.location:

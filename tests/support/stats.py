@@ -44,7 +44,11 @@ def faults(stats: dict[str, Any], profile: Profile | None = None) -> list[str]:
         if isinstance(value, int | float) and value < 0 and name != "unseen_cpu_ns":
             found.append(f"{name} is negative: {value}")
     if profile is not None:
-        equal("the samples column = samples + pending_ticks", profile.total("samples"), stats["samples"] + stats["pending_ticks"])
+        equal(
+            "the samples column = samples + pending_ticks",
+            profile.total("samples"),
+            stats["samples"] + stats["pending_ticks"],
+        )
         equal("the cpu column = cpu_ns_sampled", profile.total("cpu"), stats["cpu_ns_sampled"])
         equal("profile duration", profile.duration_ns, stats["duration_ns"])
         stacks = {tuple(sample.frames) for sample in profile.samples if sample.values["samples"]}
@@ -57,5 +61,7 @@ def cpu_fault(stats: dict[str, Any]) -> str:
     """The CPU time that the profile shows must be within 1 % of what the kernel counted for the process."""
     sampled, counted = stats["cpu_ns_sampled"], stats["cpu_ns_process"]
     if abs(sampled - counted) > 0.01 * counted:
-        return f"cpu_ns_sampled {sampled} is not within 1 % of cpu_ns_process {counted} ({sampled / max(counted, 1):.4f})"
+        return (
+            f"cpu_ns_sampled {sampled} is not within 1 % of cpu_ns_process {counted} ({sampled / max(counted, 1):.4f})"
+        )
     return ""

@@ -29,7 +29,9 @@ const MAX_STOPS: usize = 4;
 /// A thread that has not stopped after this long is taken as off-core; it is served when it stops.
 const ON_CORE_NS: u64 = 30_000;
 /// Attempts at a stack whose frame chain is in the middle of a change.
-const MAX_ATTEMPTS: u32 = 4;
+const MAX_ATTEMPTS: u32 = 6;
+/// How long a thread runs on before such a stack is taken again; longer after each attempt.
+const RUN_ON_NS: u64 = 20_000;
 /// How long stops that are still under way are waited for at the end.
 const LAST_STOPS_NS: u64 = 100_000_000;
 /// How long a young process is given to become a Python.
@@ -114,8 +116,7 @@ impl Sampler {
         loop {
             let now = sys::monotonic_ns();
             let timeout = self.options.is_some().then(|| self.clock.due().min(self.end).saturating_sub(now));
-            let [signalled, commanded] =
-                sys::wait_readable([self.signals.as_raw_fd(), self.link.as_raw_fd()], timeout);
+            let [signalled, commanded] = sys::wait_readable([self.signals.as_raw_fd(), self.link.as_raw_fd()], timeout);
             if signalled {
                 sys::drain_signals(&self.signals);
                 self.reap()?;
@@ -215,8 +216,7 @@ impl Sampler {
         if let Some(held) = self.held.take()
             && let Err(error) = held.release()
         {
-            let event =
-                Event::NotExecuted { errno: error.raw_os_error().unwrap_or(0), message: error.to_string() };
+            let event = Event::NotExecuted { errno: error.raw_os_error().unwrap_or(0), message: error.to_string() };
             return self.say(&event);
         }
         let now = sys::monotonic_ns();
@@ -419,8 +419,7 @@ impl Sampler {
         self.scratch.snapshot.begin(Some(Instant::now() + Duration::from_nanos(max_pause)));
         let read = subject.copy(tid, &mut self.scratch);
         let ran = subject.threads.get_mut(&tid).and_then(thread::Thread::schedstat);
-        let restarted =
-            change == Change::Interrupted && ptrace::maybe_interrupted(tid) && ptrace::restart_syscall(tid);
+        let restarted = change == Change::Interrupted && ptrace::maybe_interrupted(tid) && ptrace::restart_syscall(tid);
         let _ = ptrace::detach(tid, signal);
         let now = sys::monotonic_ns();
         subject.stats.pause.add(now - if flight.on_core { flight.asked } else { reaped });
@@ -429,10 +428,15 @@ impl Sampler {
             thread.in_flight = false;
             thread.rest = restarted;
         }
-        let mut read = read;
+        let mut read = subject.settle(read, &mut self.scratch);
         if read == Err(ReadError::Corrupt(subject::TORN)) {
             subject.stats.torn += 1;
             if flight.attempts < MAX_ATTEMPTS && !restarted {
+                // It would stop again before its next instruction if it were interrupted at once.
+                let until = now + u64::from(flight.attempts) * RUN_ON_NS;
+                while sys::monotonic_ns() < until {
+                    std::hint::spin_loop();
+                }
                 self.interrupt(flight.subject, tid, flight.attempts + 1);
                 return;
             }
@@ -450,11 +454,13 @@ impl Sampler {
         let now = sys::monotonic_ns();
         let subject = &mut self.subjects[index];
         self.scratch.snapshot.begin(None);
-        let mut read = subject.copy(tid, &mut self.scratch);
+        let read = subject.copy(tid, &mut self.scratch);
+        let mut read = subject.settle(read, &mut self.scratch);
         if read.is_ok() {
             let first = self.scratch.stack.frames.clone();
             self.scratch.snapshot.begin(None);
-            read = subject.copy(tid, &mut self.scratch);
+            let second = subject.copy(tid, &mut self.scratch);
+            read = subject.settle(second, &mut self.scratch);
             if read.is_ok() && self.scratch.stack.frames != first {
                 read = Err(ReadError::Corrupt("moved while read"));
             }

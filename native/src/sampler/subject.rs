@@ -333,7 +333,11 @@ impl Subject {
         scratch.snapshot.begin(None);
         let read = self.copy(tid, scratch);
         let Some(thread) = self.threads.get_mut(&tid) else { return true };
-        if !thread.still_asleep(line) || read == Err(ReadError::Corrupt(TORN)) {
+        if !thread.still_asleep(line) {
+            return false;
+        }
+        let read = self.settle(read, scratch);
+        if read == Err(ReadError::Corrupt(TORN)) {
             return false;
         }
         let (stack, outcome) = self.resolve(read, scratch);
@@ -347,13 +351,20 @@ impl Subject {
 
     /// Copies the stack of a thread that does not run now.
     pub fn copy(&mut self, tid: u32, scratch: &mut Scratch) -> Result<(), ReadError> {
-        match &mut self.runtime {
-            Some(python) => python.copy(&self.process, &mut scratch.snapshot, tid, &mut scratch.stack)?,
-            None => {
-                scratch.stack.frames.clear();
-                scratch.stack.end = End::Base;
-                scratch.stack.holds_gil = false;
-            }
+        if let Some(python) = &mut self.runtime {
+            return python.copy(&self.process, &mut scratch.snapshot, tid, &mut scratch.stack);
+        }
+        scratch.stack.frames.clear();
+        scratch.stack.end = End::Base;
+        scratch.stack.holds_gil = false;
+        Ok(())
+    }
+
+    /// Makes frames of what was copied. The thread runs again by now.
+    pub fn settle(&mut self, read: Result<(), ReadError>, scratch: &mut Scratch) -> Result<(), ReadError> {
+        read?;
+        if let Some(python) = &mut self.runtime {
+            python.finish(&self.process, &mut scratch.snapshot, &mut scratch.stack);
         }
         if scratch.stack.end == End::Torn { Err(ReadError::Corrupt(TORN)) } else { Ok(()) }
     }
@@ -416,8 +427,7 @@ impl Subject {
     ) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let wall = now.saturating_sub(thread.last_sample);
-        let mut values =
-            Values { samples: 1 + thread.carried, cpu: 0, wall, gil: if holds_gil { wall } else { 0 } };
+        let mut values = Values { samples: 1 + thread.carried, cpu: 0, wall, gil: if holds_gil { wall } else { 0 } };
         if let Some(line) = ran {
             thread.cpu_seen = thread.cpu_seen.max(line.run_ns);
             values.cpu = thread.cpu_seen - thread.cpu_mark;

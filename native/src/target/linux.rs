@@ -188,7 +188,10 @@ fn check_profilable(pid: u32, stat: &Stat) -> Result<(), Error> {
         ));
     }
     if stat.flags & PF_KTHREAD != 0 {
-        return unsupported(format!("process {pid} ({}) is a kernel thread", stat.name), "only programs can be profiled");
+        return unsupported(
+            format!("process {pid} ({}) is a kernel thread", stat.name),
+            "only programs can be profiled",
+        );
     }
     if matches!(stat.state, b'Z' | b'X') {
         return unsupported(

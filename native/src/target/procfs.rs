@@ -50,10 +50,8 @@ pub fn read_maps(pid: u32) -> io::Result<Vec<Mapping>> {
 /// Thread ids of a process, in ascending order; empty when it is gone.
 pub fn list_threads(pid: u32) -> Vec<u32> {
     let Ok(entries) = fs::read_dir(format!("/proc/{pid}/task")) else { return Vec::new() };
-    let mut tids: Vec<u32> = entries
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .take(MAX_THREADS)
-        .collect();
+    let mut tids: Vec<u32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).take(MAX_THREADS).collect();
     tids.sort_unstable();
     tids
 }

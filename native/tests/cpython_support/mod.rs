@@ -64,7 +64,7 @@ impl Target {
 
     /// A process that is no Python.
     pub fn sleep() -> Target {
-        Target::command(Command::new("sh").args(["-c", "echo ready; sleep 1000 <&- >&-"]))
+        Target::command(Command::new("sh").args(["-c", "echo ready; exec sleep 1000 <&- >&-"]))
     }
 
     fn with_output(command: &mut Command) -> (Target, String) {

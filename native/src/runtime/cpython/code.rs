@@ -77,7 +77,12 @@ pub(super) struct Codes {
     codes: Vec<Code>,
     functions: Vec<PyFunction>,
     interned: FxHashMap<PyFunction, FunctionId>,
+    /// File names by address, for the time of one stack: its code objects hold them, and many share one.
+    filenames: FxHashMap<u64, String>,
 }
+
+/// The id of a code object that could not be read. Has no function.
+pub const UNKNOWN: CodeId = CodeId(u32::MAX);
 
 impl Codes {
     /// The part of a code object that [`Codes::look_up`] needs.
@@ -95,7 +100,7 @@ impl Codes {
         Region { address, size: (last.into_iter().max().unwrap_or(0) + 8).min(MAX_KEY_BYTES) }
     }
 
-    /// The code object at `address`; read now, while it cannot change, if it is a new one.
+    /// The code object whose first bytes are in the snapshot, with [`UNKNOWN`] for its id if it is a new one.
     pub fn look_up(
         &mut self,
         memory: &dyn Memory,
@@ -106,7 +111,7 @@ impl Codes {
         let region = Codes::key_region(offsets, address);
         let head = snapshot.bytes(memory, address, region.size as usize)?;
         let key = Key::of(offsets, head).ok_or(BAD)?;
-        let mut seen = Seen { id: CodeId(0), bytecode: 0, size: 0, first: 0 };
+        let mut seen = Seen { id: UNKNOWN, bytecode: 0, size: 0, first: 0 };
         if offsets.has_data_stack() {
             seen.bytecode = address.wrapping_add(u64::from(offsets.code_bytecode));
             seen.size = word(head, offsets.code_units).ok_or(BAD)?.saturating_mul(2);
@@ -118,15 +123,45 @@ impl Codes {
             seen.id = latest.id;
             return Ok(seen);
         }
-        seen.id = match self.known.get(&(address, key)) {
-            Some(&id) => id,
-            None => {
-                let first_line = half(head, offsets.code_first_line).ok_or(BAD)?;
-                self.read(memory, snapshot, offsets, address, key, first_line)?
-            }
-        };
-        self.latest.insert(address, Latest { key, id: seen.id });
+        if let Some(&id) = self.known.get(&(address, key)) {
+            seen.id = id;
+            self.latest.insert(address, Latest { key, id });
+        }
         Ok(seen)
+    }
+
+    /// Reads a new code object, of which the snapshot has the first bytes, live. `stopped`: the thread that holds it
+    /// stands still, so that it cannot change. Otherwise it may have died since: its first bytes are looked at again
+    /// afterwards, and if they are the same, so was what they point to.
+    pub fn learn(
+        &mut self,
+        memory: &dyn Memory,
+        snapshot: &mut Snapshot,
+        offsets: &Offsets,
+        address: u64,
+        stopped: bool,
+    ) -> Result<CodeId, ReadError> {
+        let region = Codes::key_region(offsets, address);
+        let head = snapshot.bytes(memory, address, region.size as usize)?;
+        let key = Key::of(offsets, head).ok_or(BAD)?;
+        let first_line = half(head, offsets.code_first_line).ok_or(BAD)?;
+        let code = self.read(memory, snapshot, offsets, key, first_line)?;
+        if !stopped {
+            let head = memory.read_bytes(address, region.size as usize, MAX_KEY_BYTES as usize)?;
+            if Key::of(offsets, &head) != Some(key) {
+                return Err(ReadError::Corrupt("code object gone"));
+            }
+        }
+        let id = CodeId(self.codes.len() as u32);
+        self.codes.push(code);
+        self.known.insert((address, key), id);
+        self.latest.insert(address, Latest { key, id });
+        Ok(id)
+    }
+
+    /// Forgets file names read for one stack.
+    pub fn end_stack(&mut self) {
+        self.filenames.clear();
     }
 
     fn read(
@@ -134,10 +169,9 @@ impl Codes {
         memory: &dyn Memory,
         snapshot: &Snapshot,
         offsets: &Offsets,
-        address: u64,
         key: Key,
         first_line: u32,
-    ) -> Result<CodeId, ReadError> {
+    ) -> Result<Code, ReadError> {
         if self.codes.len() >= MAX_CODES {
             return Err(ReadError::Bound("too many code objects"));
         }
@@ -148,7 +182,14 @@ impl Codes {
         snapshot.check_budget()?;
         let name = read_string(memory, offsets, if offsets.code_qualname == 0 { name } else { qualname })?;
         snapshot.check_budget()?;
-        let filename = read_string(memory, offsets, filename)?;
+        let filename = match self.filenames.get(&filename) {
+            Some(text) => text.clone(),
+            None => {
+                let text = read_string(memory, offsets, filename)?;
+                self.filenames.insert(filename, text.clone());
+                text
+            }
+        };
         snapshot.check_budget()?;
         let size = memory.read_u64(lines.wrapping_add(u64::from(offsets.bytes_size)))?;
         if size > MAX_LINES_BYTES {
@@ -157,10 +198,7 @@ impl Codes {
         let data = lines.wrapping_add(u64::from(offsets.bytes_data));
         let table = memory.read_bytes(data, size as usize, MAX_LINES_BYTES as usize)?;
         let function = self.intern(PyFunction { name, filename, start_line: first_line });
-        let id = CodeId(self.codes.len() as u32);
-        self.codes.push(Code { function, start_line: first_line, table, lines: None });
-        self.known.insert((address, key), id);
-        Ok(id)
+        Ok(Code { function, start_line: first_line, table, lines: None })
     }
 
     fn intern(&mut self, function: PyFunction) -> FunctionId {

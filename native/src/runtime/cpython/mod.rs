@@ -25,7 +25,7 @@ use crate::error::{Error, ReadError};
 use crate::memory::{Memory, Region, Snapshot};
 use crate::target::Mapping;
 use code::Codes;
-pub use code::{CodeId, FunctionId, MAX_CODES, PyFunction};
+pub use code::{CodeId, FunctionId, MAX_CODES, PyFunction, UNKNOWN};
 use frames::{DataStack, Ground, Position, Top, Walk};
 pub use frames::{End, Group, MAX_DEPTH, PyStack, RawFrame};
 pub use linetable::Lines;
@@ -49,6 +49,9 @@ const MAX_REGIONS: usize = 256;
 const MAX_GAP: u64 = 4096;
 /// Most bytes of joined regions: as many as a data stack may have.
 const MAX_JOINED: u64 = MAX_CHUNK_BYTES;
+/// Most new code objects read while a thread stands still. Those of a program that makes functions all the time are few
+/// and short-lived; those of a first look at a deep stack are many, and live on.
+const MAX_LEARNED_IN_STOP: u32 = 8;
 /// Most of these that the last walk did not meet.
 const MAX_STALE: usize = 32;
 
@@ -118,7 +121,8 @@ impl CPython {
         self.threads.by_tid.contains_key(&tid)
     }
 
-    /// Copies and walks the stack of `tid`, which must stand still. A thread without a thread state has no frames.
+    /// Copies and walks the stack of `tid`, which must stand still. A thread without a thread state has no frames. The
+    /// frames are there after [`CPython::finish`], which is for when the thread runs again.
     ///
     /// Errors: the pause budget is used up, or the process cannot be read. A chain that makes no sense is no error but
     /// [`End::Torn`].
@@ -133,6 +137,8 @@ impl CPython {
         stack.groups.clear();
         stack.end = End::Base;
         stack.holds_gil = false;
+        self.walk.clear();
+        self.seen.clear();
         let mut loaded = self.load(memory, snapshot, tid)?;
         if loaded.is_none() {
             snapshot.check_budget()?;
@@ -150,7 +156,26 @@ impl CPython {
         }
         stack.end = self.walk.end;
         self.load_codes(memory, snapshot)?;
-        self.fill(memory, snapshot, stack)
+        self.look_up_codes(memory, snapshot, stack)
+    }
+
+    /// Makes frames of what [`CPython::copy`] walked: reads the code objects that are new and were too many to read
+    /// while the thread stood still. One that died meanwhile has the id [`UNKNOWN`].
+    pub fn finish(&mut self, memory: &dyn Memory, snapshot: &mut Snapshot, stack: &mut PyStack) {
+        if stack.end == End::Torn {
+            return;
+        }
+        snapshot.lift_deadline();
+        for (&address, seen) in &mut self.seen {
+            if let Some(seen) = seen
+                && seen.id == UNKNOWN
+            {
+                let learned = self.codes.learn(memory, snapshot, &self.offsets, address, false);
+                seen.id = learned.unwrap_or(UNKNOWN);
+            }
+        }
+        self.codes.end_stack();
+        self.fill(stack);
     }
 
     /// What `lasti` in `code` is. None for a code id from before [`CPython::compact`].
@@ -296,7 +321,42 @@ impl CPython {
         snapshot.load(memory, &self.wanted)
     }
 
-    fn fill(&mut self, memory: &dyn Memory, snapshot: &mut Snapshot, stack: &mut PyStack) -> Result<(), ReadError> {
+    /// Looks up every code object of the walk, and reads the first few that are new.
+    fn look_up_codes(
+        &mut self,
+        memory: &dyn Memory,
+        snapshot: &mut Snapshot,
+        stack: &mut PyStack,
+    ) -> Result<(), ReadError> {
+        let mut learned = 0;
+        for (&address, slot) in &mut self.seen {
+            let mut seen = match self.codes.look_up(memory, snapshot, &self.offsets, address) {
+                Ok(seen) => seen,
+                Err(ReadError::Unmapped | ReadError::Corrupt(_)) => {
+                    stack.tear();
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            };
+            if seen.id == UNKNOWN && learned < MAX_LEARNED_IN_STOP && snapshot.check_budget().is_ok() {
+                learned += 1;
+                match self.codes.learn(memory, snapshot, &self.offsets, address, true) {
+                    Ok(id) => seen.id = id,
+                    Err(ReadError::Unmapped | ReadError::Corrupt(_)) => {
+                        stack.tear();
+                        return Ok(());
+                    }
+                    // Too late now: it is read when the thread runs again.
+                    Err(ReadError::OverBudget) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            *slot = Some(seen);
+        }
+        Ok(())
+    }
+
+    fn fill(&mut self, stack: &mut PyStack) {
         let has_groups = self.offsets.has_data_stack();
         let mut groups = self.walk.groups.iter().copied().peekable();
         let mut in_group = 0;
@@ -307,17 +367,7 @@ impl CPython {
                 stack.close_group(address, &mut in_group);
                 groups.next();
             }
-            let seen = match self.seen.get(&frame.code) {
-                Some(&Some(seen)) => seen,
-                _ => match self.codes.look_up(memory, snapshot, &self.offsets, frame.code) {
-                    Ok(seen) => {
-                        self.seen.insert(frame.code, Some(seen));
-                        seen
-                    }
-                    Err(ReadError::Unmapped | ReadError::Corrupt(_)) => return stack.tear(),
-                    Err(error) => return Err(error),
-                },
-            };
+            let Some(&Some(seen)) = self.seen.get(&frame.code) else { return stack.tear() };
             match frame.position(&self.offsets, seen.bytecode, seen.size, seen.first) {
                 Position::Incomplete => continue,
                 Position::Outside => return stack.tear(),
@@ -331,7 +381,6 @@ impl CPython {
         for (address, _) in groups {
             stack.close_group(address, &mut in_group);
         }
-        Ok(())
     }
 }
 
@@ -373,11 +422,10 @@ impl PyStack {
         *frames = 0;
     }
 
-    fn tear(&mut self) -> Result<(), ReadError> {
+    fn tear(&mut self) {
         self.frames.clear();
         self.groups.clear();
         self.end = End::Torn;
-        Ok(())
     }
 }
 

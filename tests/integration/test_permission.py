@@ -1,0 +1,94 @@
+"""Without the right to trace: exit 4, what to do about it, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from support import cli
+from support.targets import ROOT, interpreters, program, started
+
+NOBODY = 65534
+AS_NOBODY = [
+    "setpriv",
+    f"--reuid={NOBODY}",
+    f"--regid={NOBODY}",
+    "--clear-groups",
+    "--inh-caps=-all",
+    "--bounding-set=-all",
+]
+
+
+@pytest.fixture(scope="module")
+def unprivileged() -> Iterator[list[str]]:
+    """The command line of remoteprof for a user without privileges: a copy that everybody can read."""
+    assert os.geteuid() == 0, "these tests give up root's privileges: run the tests as root"
+    assert shutil.which("setpriv"), "setpriv (util-linux) is not here"
+    candidates = [Path(sys.executable), Path("/usr/bin/python3"), *interpreters().values()]
+    check = "import sys, ctypes; sys.exit(sys.version_info < (3, 10))"
+    able = [
+        path
+        for path in candidates
+        if subprocess.run([*AS_NOBODY, path, "-c", check], check=False, capture_output=True).returncode == 0
+    ]
+    assert able, f"no Python from 3.10 on that an unprivileged user can run: {candidates}"
+    with tempfile.TemporaryDirectory(prefix="remoteprof-test-") as name:
+        copy = Path(name)
+        for place in site.getsitepackages():
+            shutil.copytree(
+                place, copy, dirs_exist_ok=True, ignore=shutil.ignore_patterns("mypy*", "*.pth", "ruff*", "maturin*")
+            )
+        shutil.copytree(ROOT / "remoteprof", copy / "remoteprof", dirs_exist_ok=True)
+        subprocess.run(["chmod", "-R", "a+rX", str(copy)], check=True)
+        yield [*AS_NOBODY, "env", f"PYTHONPATH={copy}", "PYTHONDONTWRITEBYTECODE=1", str(able[0]), "-m", "remoteprof"]
+
+
+def run(command: list[str], *arguments: object) -> cli.Result:
+    done = subprocess.run(
+        [*command, *(str(argument) for argument in arguments)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd="/",
+        timeout=120,
+    )
+    return cli.Result(done.returncode, done.stdout, done.stderr)
+
+
+def test_the_copy_works(unprivileged: list[str]) -> None:
+    shown = run(unprivileged, "--help")
+    assert shown.status == 0, shown.stderr
+
+
+@pytest.mark.parametrize("command", ("attach", "dump", "modules"))
+def test_the_process_of_another_user(command: str, unprivileged: list[str]) -> None:
+    with started(program("idle.py")) as target:
+        result = run(unprivileged, command, target.pid)
+        result.failed_with(4, "hint", "root")
+        assert target.finish() == ""
+
+
+def test_ones_own_process(unprivileged: list[str]) -> None:
+    """No privilege is needed for `run`, and none beyond ptrace_scope for one's own process."""
+    python = unprivileged[-3]
+    with tempfile.TemporaryDirectory(prefix="remoteprof-test-") as name:
+        os.chown(name, NOBODY, NOBODY)
+        script = "def busy():\n  for i in range(3000000): i * i\nbusy()"
+        result = run(unprivileged, "run", "-q", "-r", 500, "-o", f"{name}/out.pb.gz", "--", python, "-c", script)
+        assert (result.status, result.stdout, result.stderr) == (0, "", "")
+        assert Path(name, "out.pb.gz").stat().st_uid == NOBODY
+
+
+def test_a_place_that_may_not_be_written(unprivileged: list[str]) -> None:
+    with started([*AS_NOBODY, *unprivileged[-3:-2], "-c", "print('ready', flush=True); input()"]) as target:
+        result = run(unprivileged, "attach", target.pid, "-d", "300ms", "-o", "/root/out.pb.gz")
+        scope = Path("/proc/sys/kernel/yama/ptrace_scope")
+        restricted = scope.exists() and scope.read_text().strip() != "0"
+        result.failed_with(4 if restricted else 1)
