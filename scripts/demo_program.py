@@ -50,7 +50,9 @@ def handle_batch(text: str) -> float:
 
 
 def main() -> None:
-    orders = [{"id": i, "quantity": 20 + i % 90, "price": i * 0.37, "note": f"  item {i * 7919 % 1000}"} for i in range(300)]
+    orders = [
+        {"id": i, "quantity": 20 + i % 90, "price": i * 0.37, "note": f"  item {i * 7919 % 1000}"} for i in range(300)
+    ]
     text = json.dumps(orders)
     end = time.monotonic() + float(sys.argv[1])
     print("ready", flush=True)

@@ -22,4 +22,6 @@ def waits() -> Path:
 
 
 def pytest_report_header() -> str:
-    return "remoteprof: the long forms" if LONG else "remoteprof: the short forms (scripts/test --all runs the long ones)"
+    return (
+        "remoteprof: the long forms" if LONG else "remoteprof: the short forms (scripts/test --all runs the long ones)"
+    )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import struct
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from support import cli
-from support.targets import Running, interpreter, program, started, wait_until
+from support.targets import Running, program, started, wait_until
 
 TRACER = """
 import ctypes, sys
@@ -155,7 +153,7 @@ def test_unwritable_output(output: str, idle: Running, tmp_path: Path) -> None:
 
 def test_full_disk(idle: Running, tmp_path: Path) -> None:
     cli.remoteprof("attach", idle.pid, "-d", "300ms", "-o", "/dev/full", cwd=tmp_path).failed_with(1, "space")
-    with open("/dev/full", "wb") as full:
+    with Path("/dev/full").open("wb") as full:
         done = subprocess.run(
             [cli.COMMAND, "attach", str(idle.pid), "-d", "300ms", "-o", "-"],
             stdout=full,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from support import cli, stats
 from support.recorder import all_gone, processes, sampling
-from support.targets import program, proc_status, started, thread_states, wait_until
+from support.targets import proc_status, program, started, thread_states, wait_until
 
 KILLS = 500 if cli.LONG else 25
 STEPS = 3
@@ -38,11 +39,12 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
                 sampled += 1
             time.sleep(rng.uniform(0, 0.05))
             victims = processes(recorder.pid)
-            chosen = (victims[:1], victims[1:], victims)[run % 3]
+            # Before there is a sampler only the supervisor can be killed.
+            chosen = (victims[:1], victims[1:], victims)[run % 3] or victims
             for pid in chosen:
                 os.kill(pid, signal.SIGKILL)
             recorder.communicate(timeout=60)
-            wait_until(lambda pids=victims: all_gone(pids), f"the end of remoteprof's processes (run {run})")
+            wait_until(functools.partial(all_gone, victims), f"the end of remoteprof's processes (run {run})")
             wait_until(lambda: free(target.pid), f"a target neither stopped nor traced (run {run})")
             undisturbed.send(f"{STEPS}\n")
             assert target.line() == undisturbed.line(), f"the output changed (run {run})"

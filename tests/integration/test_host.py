@@ -7,9 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
-import remoteprof
 from support import pprof
 from support.targets import TARGETS, program, started
+
+import remoteprof
 
 
 @pytest.mark.parametrize("mode", ("subprocess", "any-child", "asyncio", "main-thread"))

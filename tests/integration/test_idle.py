@@ -20,10 +20,23 @@ def test_idle_target(version: str, tmp_path: Path) -> None:
     assert profile.total("cpu") < 0.02 * numbers["duration_ns"]
     assert {"wait_for_input", "sleep"} <= profile.functions()
     assert profile.total("wall") > 1.5 * numbers["duration_ns"], "two threads that wait"
-    sleeping = sum(sample.values["samples"] for sample in profile.samples if sample.labels.get("state") == "sleeping")
-    assert sleeping > 0.9 * profile.total("samples")
     # An idle thread is read once and its stack then reused: nothing was stopped for it.
     assert numbers["pause_us"]["count"] <= 0.05 * numbers["samples"]
+
+
+def test_state_label(tmp_path: Path) -> None:
+    states = {}
+    for name in ("idle.py", "split.py"):
+        with started(program(name)) as target:
+            profile = cli.attach(target.pid, tmp_path, 1, 100).profile
+        labels = {sample.labels.get("state") for sample in profile.samples if sample.values["samples"]}
+        assert labels <= {"running", "runnable", "sleeping", "disk"}
+        states[name] = {
+            label: sum(s.values["samples"] for s in profile.samples if s.labels.get("state") == label)
+            for label in labels
+        }
+    assert states["idle.py"].get("sleeping", 0) > 0.9 * sum(states["idle.py"].values())
+    assert states["split.py"].get("running", 0) > 0.3 * sum(states["split.py"].values())
 
 
 def test_without_idle_threads(tmp_path: Path) -> None:

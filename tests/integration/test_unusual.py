@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support import cli, pprof, stats
-from support.targets import Running, interpreter, program, started, wait_until
+from support.targets import Running, interpreter, started, wait_until
 
 ROOTLESS = [] if os.geteuid() == 0 else ["--map-root-user"]
 
@@ -166,7 +166,7 @@ def test_stripped_static_executable(tmp_path: Path) -> None:
 
 
 def test_odd_names(tmp_path: Path) -> None:
-    """File, function and thread names with spaces, controls and other scripts: whole in the profile, tame on a terminal."""
+    """Names with spaces, controls and other scripts: whole in the profile, tame on a terminal."""
     directory = tmp_path / "a b\x1b[31m"
     directory.mkdir()
     source = directory / "ünï\ncode.py"
@@ -203,7 +203,7 @@ def test_from_the_midst_of_many_threads(tmp_path: Path) -> None:
         "print('ready', flush=True)\n"
         "busy()\n"
     )
-    with started(program("idle.py", version="3.12")[:1] + [str(source)]) as target:
+    with started([interpreter("3.12"), source]) as target:
         recording = cli.attach(target.pid, tmp_path, 3, 100)
     assert stats.faults(recording.stats, recording.profile) == []
     threads = {s.labels["thread_id"] for s in recording.profile.samples if "asleep" in s.names()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from math import inf, sqrt
 from statistics import NormalDist
 
 from support.pprof import Profile, Sample
@@ -31,7 +31,7 @@ def allowed_error(truth: float, samples: float, comparisons: int) -> float:
         return -inf
     z = NormalDist().inv_cdf(1 - (1 - CONFIDENCE) / comparisons / 2)
     # Wilson's score interval, which also holds for small shares, and half a sample for the discreteness.
-    half = z * (truth * (1 - truth) / samples + z * z / (4 * samples * samples)) ** 0.5 / (1 + z * z / samples)
+    half = z * sqrt(truth * (1 - truth) / samples + z * z / (4 * samples * samples)) / (1 + z * z / samples)
     shift = abs(truth - (truth + z * z / (2 * samples)) / (1 + z * z / samples))
     return half + shift + 0.5 / samples
 
@@ -48,7 +48,7 @@ def share_faults(
         allowed = allowed_error(true, samples, comparisons)
         if abs(shares[name] - true) > allowed:
             faults.append(
-                f"{name}: {shares[name]:.4f} of {value}, truth {true:.4f}, allowed ±{allowed:.4f} ({samples:.0f} samples)"
+                f"{name}: {shares[name]:.4f} of {value}, truth {true:.4f} ± {allowed:.4f} ({samples:.0f} samples)"
             )
     return faults, shares
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 
 from support.pprof import Frame, Profile
@@ -167,7 +168,7 @@ def fault(legal: Legal, frames: list[Frame]) -> str:
     """Why this stack (root first) cannot have been; "" where it can."""
     if frames[0].name != "<module>":
         return f"root is {frames[0].name}"
-    for caller, callee in zip(frames, frames[1:], strict=False):
+    for caller, callee in pairwise(frames):
         allowed = legal.callers.get(callee.name)
         if allowed is None:
             return f"no such function: {callee.name}"

@@ -6,6 +6,7 @@ import contextlib
 import subprocess
 
 import psutil
+
 from support.targets import gone, wait_until
 
 

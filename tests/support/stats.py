@@ -6,11 +6,33 @@ from typing import Any
 
 from support.pprof import Profile
 
-FIELDS = (
-    "pid duration_ns rate_hz ticks thread_ticks samples distinct_stacks complete truncated unreadable gone late_ticks "
-    "missed_ticks pending_ticks cpu_ns_sampled cpu_ns_process unseen_cpu_ns syscalls_restarted caches pause_us "
-    "profiler_cpu_ns profiler_peak_rss_bytes first_sample_ms attached_ms output_bytes"
-).split()
+FIELDS = [
+    "pid",
+    "duration_ns",
+    "rate_hz",
+    "ticks",
+    "thread_ticks",
+    "samples",
+    "distinct_stacks",
+    "complete",
+    "truncated",
+    "unreadable",
+    "gone",
+    "late_ticks",
+    "missed_ticks",
+    "pending_ticks",
+    "cpu_ns_sampled",
+    "cpu_ns_process",
+    "unseen_cpu_ns",
+    "syscalls_restarted",
+    "caches",
+    "pause_us",
+    "profiler_cpu_ns",
+    "profiler_peak_rss_bytes",
+    "first_sample_ms",
+    "attached_ms",
+    "output_bytes",
+]
 
 
 def faults(stats: dict[str, Any], profile: Profile | None = None) -> list[str]:

@@ -1,5 +1,5 @@
-"""A host program of remoteprof.record(): host.py MODE PID. While record() runs in a thread it starts children of its own
-and checks every exit status that it sees. Prints "recorded N" and nothing else."""
+"""A host program of remoteprof.record(): host.py MODE PID. While record() runs in a thread it starts children of its
+own and checks every exit status that it sees. Prints "recorded N" and nothing else."""
 
 from __future__ import annotations
 

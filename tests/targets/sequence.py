@@ -46,6 +46,7 @@ def main():
     while True:
         line = sys.stdin.readline()
         if not line:
+            signal.setitimer(signal.ITIMER_REAL, 0)  # it would end the interpreter while that ends
             return
         for _ in range(int(line)):
             state = step(number, state)

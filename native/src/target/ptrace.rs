@@ -13,6 +13,11 @@ const PENDING_SIGNALS: usize = 32;
 /// PTRACE_PEEKSIGINFO_SHARED.
 const PEEK_SHARED: u32 = 1;
 
+/// Where rax is for PEEKUSER and POKEUSER.
+const RAX: usize = std::mem::offset_of!(Registers, rax);
+/// include/linux/errno.h: restart unless a handler runs.
+const ERESTARTNOHAND: isize = 514;
+
 /// What waitpid(-1) reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -81,10 +86,6 @@ pub fn registers(tid: u32) -> io::Result<Registers> {
     }
 }
 
-fn set_registers(tid: u32, registers: &Registers) -> io::Result<()> {
-    call(libc::PTRACE_SETREGS, tid, 0, std::ptr::from_ref(registers) as usize)
-}
-
 /// Whether a signal that the thread does not block waits for it or for its process. True when in doubt.
 fn signal_pending(tid: u32) -> bool {
     let mut mask = 0_u64;
@@ -117,35 +118,22 @@ fn signal_pending(tid: u32) -> bool {
 /// Whether a stopped thread's rax says EINTR, as it does when our stop cut a system call short. One word, read on every
 /// sample.
 pub fn maybe_interrupted(tid: u32) -> bool {
-    let at = std::mem::offset_of!(Registers, rax);
     // SAFETY: PEEKUSER takes an offset; errno tells an error from the value -1.
     let (rax, errno) = unsafe {
         *libc::__errno_location() = 0;
-        let rax = libc::ptrace(libc::PTRACE_PEEKUSER, tid as libc::pid_t, at, 0);
+        let rax = libc::ptrace(libc::PTRACE_PEEKUSER, tid as libc::pid_t, RAX, 0);
         (rax, *libc::__errno_location())
     };
     errno == 0 && rax == -i64::from(libc::EINTR)
 }
 
-/// Restarts a system call that our stop made fail with EINTR, so that the program never sees it. The only write to a
-/// target that there is: two registers. Touches nothing if a signal is pending, for then the EINTR is the program's
-/// own. Gives whether the call will be restarted.
+/// Lets the kernel restart a system call that our stop made fail with EINTR, so that the program never sees it. The only
+/// write to a target that there is: one register. rax becomes -ERESTARTNOHAND, upon which the kernel itself
+/// (arch_do_signal_or_restart, arch/x86/kernel/signal.c) restarts the call, or makes it EINTR again if a signal handler
+/// runs first: a signal that comes in this very moment still breaks the wait. With a signal pending that the thread
+/// does not block nothing is touched: that EINTR is the program's own. Gives whether the call will be restarted.
 pub fn restart_syscall(tid: u32) -> bool {
     let Ok(registers) = registers(tid) else { return false };
     let interrupted = registers.orig_rax as i64 >= 0 && registers.rax as i64 == -i64::from(libc::EINTR);
-    if !interrupted || signal_pending(tid) {
-        return false;
-    }
-    let mut again = registers;
-    again.rax = registers.orig_rax;
-    again.rip = registers.rip.wrapping_sub(2);
-    if set_registers(tid, &again).is_err() {
-        return false;
-    }
-    // A signal that came meanwhile must find the EINTR it causes.
-    if signal_pending(tid) {
-        let _ = set_registers(tid, &registers);
-        return false;
-    }
-    true
+    interrupted && !signal_pending(tid) && call(libc::PTRACE_POKEUSER, tid, RAX, -ERESTARTNOHAND as usize).is_ok()
 }
