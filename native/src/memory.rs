@@ -3,9 +3,10 @@
 //! [`Memory`] is one process's memory; [`Snapshot`] is what was copied of it while a thread stood still. A walk reads
 //! from the snapshot; what is missing there is read live, within the pause budget, and kept.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::ReadError;
+use crate::target::sys;
 
 /// Most bytes one [`Snapshot`] may hold.
 pub const MAX_SNAPSHOT_BYTES: usize = 4 << 20;
@@ -72,6 +73,26 @@ struct Span {
     at: u32,
 }
 
+/// How long this thread may work on one snapshot. Time in which it had no core is not work: the scheduler's share of a
+/// pause is measured, but to give up reading would not shorten it.
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    limit: Duration,
+    began: Instant,
+    cpu_ns: u64,
+}
+
+impl Budget {
+    fn new(limit: Duration) -> Self {
+        Budget { limit, began: Instant::now(), cpu_ns: sys::thread_cpu_ns() }
+    }
+
+    fn spent(&self) -> bool {
+        self.began.elapsed() > self.limit
+            && u128::from(sys::thread_cpu_ns().saturating_sub(self.cpu_ns)) > self.limit.as_nanos()
+    }
+}
+
 /// A sparse copy of a target's memory, taken while a thread did not run. Reused from sample to sample.
 #[derive(Debug, Default)]
 pub struct Snapshot {
@@ -80,7 +101,7 @@ pub struct Snapshot {
     /// Where each load's spans end: a load's spans are searched by halves if they ascend without overlap.
     runs: Vec<(usize, bool)>,
     last: usize,
-    deadline: Option<Instant>,
+    budget: Option<Budget>,
     extra_reads: u32,
 }
 
@@ -90,13 +111,13 @@ impl Snapshot {
         Snapshot { buffer: Vec::with_capacity(bytes), spans: Vec::with_capacity(1024), ..Snapshot::default() }
     }
 
-    /// Forgets everything; further reads are refused after `deadline`.
-    pub fn begin(&mut self, deadline: Option<Instant>) {
+    /// Forgets everything; reads are refused once this thread has worked for as long as `budget`.
+    pub fn begin(&mut self, budget: Option<Duration>) {
         self.buffer.clear();
         self.spans.clear();
         self.runs.clear();
         self.last = 0;
-        self.deadline = deadline;
+        self.budget = budget.map(Budget::new);
         self.extra_reads = 0;
     }
 
@@ -160,14 +181,14 @@ impl Snapshot {
     }
 
     /// The thread runs again: reads hold up nobody.
-    pub fn lift_deadline(&mut self) {
-        self.deadline = None;
+    pub fn lift_budget(&mut self) {
+        self.budget = None;
     }
 
     /// Whether the pause budget still allows a read.
     pub fn check_budget(&self) -> Result<(), ReadError> {
-        match self.deadline {
-            Some(deadline) if Instant::now() > deadline => Err(ReadError::OverBudget),
+        match &self.budget {
+            Some(budget) if budget.spent() => Err(ReadError::OverBudget),
             _ => Ok(()),
         }
     }

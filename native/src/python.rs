@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind};
 use crate::memory::Memory;
 use crate::protocol::{self, Command, Options};
 use crate::stats::Stats;
-use crate::tables::FrameKind;
+use crate::tables::{FrameKind, State};
 use crate::target::linux::{self, Process};
 use crate::target::{procfs, sys};
 
@@ -51,15 +51,7 @@ struct Mapping {
 #[pymethods]
 impl Mapping {
     #[new]
-    fn new(
-        start: u64,
-        end: u64,
-        permissions: String,
-        offset: u64,
-        device: String,
-        inode: u64,
-        path: String,
-    ) -> Self {
+    fn new(start: u64, end: u64, permissions: String, offset: u64, device: String, inode: u64, path: String) -> Self {
         Mapping { start, end, permissions, offset, device, inode, path }
     }
 
@@ -212,13 +204,10 @@ impl Batch {
         let rows = PyDict::new(py);
         rows.set_item("thread", bytes_of(py, &columns.row_threads, u32::to_ne_bytes))?;
         rows.set_item("stack", bytes_of(py, &columns.row_stacks, u32::to_ne_bytes))?;
-        rows.set_item("state", bytes_of(py, &vec![0; columns.row_stacks.len()], u32::to_ne_bytes))?;
-        for (name, column) in [
-            ("samples", &columns.samples),
-            ("cpu", &columns.cpu),
-            ("wall", &columns.wall),
-            ("gil", &columns.gil),
-        ] {
+        rows.set_item("state", bytes_of(py, &columns.row_states, u32::to_ne_bytes))?;
+        for (name, column) in
+            [("samples", &columns.samples), ("cpu", &columns.cpu), ("wall", &columns.wall), ("gil", &columns.gil)]
+        {
             rows.set_item(name, bytes_of(py, column, u64::to_ne_bytes))?;
         }
         Ok(rows)
@@ -226,7 +215,7 @@ impl Batch {
 
     #[getter]
     fn states(&self) -> Vec<&'static str> {
-        vec![""]
+        State::NAMES.to_vec()
     }
 
     #[getter]

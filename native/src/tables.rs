@@ -47,6 +47,26 @@ pub struct Frame {
     pub mapping: i32,
 }
 
+/// What a thread was doing when it was sampled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum State {
+    /// Not known, or not about one moment.
+    Unknown,
+    /// On a core.
+    Running,
+    /// Waiting for a core.
+    Runnable,
+    /// Waiting for something to happen.
+    Sleeping,
+    /// In a wait that cannot be interrupted.
+    Disk,
+}
+
+impl State {
+    /// The values of the label `state`, in the order of the variants.
+    pub const NAMES: [&str; 5] = ["", "running", "runnable", "sleeping", "disk"];
+}
+
 /// What one thread did in one stack. Times in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Values {
@@ -71,7 +91,7 @@ pub struct Tables {
     starts: Vec<u32>,
     /// Stacks by the hash of their frames; equal hashes are chained by trying the next one.
     stack_ids: FxHashMap<u64, StackId>,
-    rows: FxHashMap<(u32, StackId), Values>,
+    rows: FxHashMap<(u32, StackId, State), Values>,
     full: bool,
 }
 
@@ -92,6 +112,8 @@ pub struct Columns {
     pub row_threads: Vec<u32>,
     /// Index of the stack.
     pub row_stacks: Vec<u32>,
+    /// Index into [`State::NAMES`].
+    pub row_states: Vec<u32>,
     /// Ticks.
     pub samples: Vec<u64>,
     /// CPU nanoseconds.
@@ -184,8 +206,8 @@ impl Tables {
     }
 
     /// Adds to what `thread` did in `stack`.
-    pub fn count(&mut self, thread: u32, stack: StackId, values: Values) {
-        let row = self.rows.entry((thread, stack)).or_default();
+    pub fn count(&mut self, thread: u32, stack: StackId, state: State, values: Values) {
+        let row = self.rows.entry((thread, stack, state)).or_default();
         row.samples += values.samples;
         row.cpu += values.cpu;
         row.wall += values.wall;
@@ -209,8 +231,9 @@ impl Tables {
             stack_starts: if tables.starts.is_empty() { vec![0] } else { tables.starts },
             stack_frames: tables.words,
             threads,
-            row_threads: rows.iter().map(|((thread, _), _)| *thread).collect(),
-            row_stacks: rows.iter().map(|((_, stack), _)| *stack).collect(),
+            row_threads: rows.iter().map(|((thread, ..), _)| *thread).collect(),
+            row_stacks: rows.iter().map(|((_, stack, _), _)| *stack).collect(),
+            row_states: rows.iter().map(|((.., state), _)| *state as u32).collect(),
             samples: column(|values| values.samples),
             cpu: column(|values| values.cpu),
             wall: column(|values| values.wall),
@@ -239,9 +262,9 @@ mod tests {
         let (one, two, none) = (tables.stack(&[a, b]), tables.stack(&[b]), tables.stack(&[]));
         assert_eq!(tables.stack(&[a, b]), one);
         for stack in [one, two, one, none] {
-            tables.count(0, stack, Values { samples: 1, cpu: 5, wall: 7, gil: 2 });
+            tables.count(0, stack, State::Running, Values { samples: 1, cpu: 5, wall: 7, gil: 2 });
         }
-        tables.count(1, one, Values { samples: 3, ..Values::default() });
+        tables.count(1, one, State::Sleeping, Values { samples: 3, ..Values::default() });
         let columns = tables.take(vec![(10, "x".into()), (11, "y".into())], Vec::new());
         assert_eq!(columns.samples.iter().sum::<u64>(), 7);
         assert_eq!(columns.cpu.iter().sum::<u64>(), 20);

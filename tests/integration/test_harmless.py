@@ -110,7 +110,7 @@ def test_own_signals_still_break_waits(kind: int, name: str, waits: Path, tmp_pa
         recorder.send_signal(signal.SIGTERM)
         stdout, stderr = recorder.communicate(timeout=60)
     recording = cli.read_recording(cli.Result(recorder.returncode, stdout, stderr), path, numbers)
-    assert recording.stats["pause_us"]["count"] > 100, "nothing was stopped: the test shows nothing"
+    assert recording.stats["pause_us"]["count"] > 20, "nothing was stopped: the test shows nothing"
 
 
 def test_stopped_target_stays_stopped(tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ def go_pprof(*arguments: object) -> str:
         (["-raw"], "PeriodType: wall nanoseconds"),
         (["-top"], "flat%"),
         (["-top", "-cum"], "handle_batch"),
+        (["-top", "-cum", "-nodecount=100"], "  <module>\n"),
+        (["-peek", "sorted|Report.add"], "Report.add.<locals>.<lambda>"),
         (["-tree"], "handle_batch"),
         (["-peek", "discount"], "price"),
         (["-list", "discount"], "rate += (0.9 - rate)"),

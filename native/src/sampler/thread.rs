@@ -1,6 +1,6 @@
 //! One thread of a target: what is kept of it from tick to tick.
 
-use crate::tables::StackId;
+use crate::tables::{StackId, State};
 use crate::target::procfs::{Look, Schedstat, ThreadFiles};
 
 /// A stack that holds for as long as the thread does not run.
@@ -14,6 +14,8 @@ pub struct Asleep {
     pub outcome: Outcome,
     /// Whether the thread sleeps with the GIL held.
     pub holds_gil: bool,
+    /// How it sleeps.
+    pub state: State,
 }
 
 /// What a read stack counts as.

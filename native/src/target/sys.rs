@@ -64,6 +64,11 @@ pub fn boottime_ns() -> u64 {
     clock_ns(libc::CLOCK_BOOTTIME).unwrap_or(0)
 }
 
+/// CPU time of the calling thread, nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    clock_ns(libc::CLOCK_THREAD_CPUTIME_ID).unwrap_or(0)
+}
+
 /// CPU time of a whole process in nanoseconds, threads that have ended included; None when it is gone.
 pub fn process_cpu_ns(pid: u32) -> Option<u64> {
     // The clock id of another process's CPUCLOCK_SCHED: include/linux/posix-timers_types.h.

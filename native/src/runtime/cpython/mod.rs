@@ -165,7 +165,7 @@ impl CPython {
         if stack.end == End::Torn {
             return;
         }
-        snapshot.lift_deadline();
+        snapshot.lift_budget();
         for (&address, seen) in &mut self.seen {
             if let Some(seen) = seen
                 && seen.id == UNKNOWN

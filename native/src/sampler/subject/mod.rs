@@ -1,18 +1,19 @@
 //! One process under recording: its threads, its runtime, its tables and figures.
 
+mod program;
+mod stacks;
+
 use rustc_hash::FxHashMap;
 
 use super::known::KnownStacks;
-use super::thread::{Asleep, Outcome, Thread};
-use crate::error::{Error, ReadError};
-use crate::memory::Snapshot;
+use super::thread::{Outcome, Thread};
 use crate::protocol::Batch;
-use crate::runtime::cpython::{CPython, CodeId, End, PyStack};
+use crate::runtime::cpython::{CPython, CodeId};
 use crate::stats::Stats;
-use crate::tables::{Frame, FrameId, FrameKind, StackId, Tables, Values};
+use crate::tables::{FrameId, StackId, State, Tables, Values};
 use crate::target::linux::{Image, Process};
 use crate::target::procfs::{self, Look, Schedstat, TaskFolder, ThreadFiles};
-use crate::target::{Mapping, sys};
+use crate::target::sys;
 
 /// Shortest time between two looks at the number of threads.
 const MIN_SCAN_NS: u64 = 10_000_000;
@@ -22,31 +23,7 @@ const MAX_SCAN_NS: u64 = 100_000_000;
 const SCAN_SHARE: u64 = 1000;
 /// How often it is checked that the process still runs the same program, and that the runtime's threads are known.
 const CHECK_NS: u64 = 100_000_000;
-/// First and longest wait between two attempts to find a runtime.
-const OPEN_WAIT_NS: (u64, u64) = (2_000_000, 100_000_000);
-/// Attempts to find a runtime while nothing new is mapped.
-const OPEN_ATTEMPTS: u32 = 40;
-
-/// Buffers that all subjects share, so that nothing is allocated while a thread is stopped.
-#[derive(Debug)]
-pub struct Scratch {
-    /// The copy.
-    pub snapshot: Snapshot,
-    /// What the runtime made of it.
-    pub stack: PyStack,
-    frames: Vec<FrameId>,
-}
-
-impl Default for Scratch {
-    /// Buffers large enough for usual stacks.
-    fn default() -> Self {
-        Scratch {
-            snapshot: Snapshot::with_capacity(1 << 20),
-            stack: PyStack::default(),
-            frames: Vec::with_capacity(4096),
-        }
-    }
-}
+pub use stacks::{Scratch, TORN};
 
 /// What a tick found a thread doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +32,30 @@ pub enum Found {
     Done,
     /// It has to be stopped to be read.
     Running,
+}
+
+/// A stack that a thread was seen in.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// The stack.
+    pub stack: StackId,
+    /// What it counts as.
+    pub outcome: Outcome,
+    /// When, nanoseconds.
+    pub now: u64,
+    /// The scheduler's figures, if the thread was found running.
+    pub ran: Option<Schedstat>,
+    /// Whether it held the GIL.
+    pub holds_gil: bool,
+    /// What it was doing.
+    pub state: State,
+}
+
+impl Sample {
+    fn unreadable(stack: StackId, now: u64) -> Self {
+        let outcome = Outcome::Unreadable;
+        Sample { stack, outcome, now, ran: None, holds_gil: false, state: State::Unknown }
+    }
 }
 
 /// A process under recording.
@@ -112,7 +113,7 @@ impl Subject {
             runtime_attempts: 0,
             runtime_maps: 0,
             next_open: 0,
-            open_wait: OPEN_WAIT_NS.0,
+            open_wait: program::OPEN_WAIT_NS.0,
             next_look: 0,
             next_scan: 0,
             task_folder: None,
@@ -131,19 +132,6 @@ impl Subject {
         }
     }
 
-    /// Looks for a runtime; true if there is one.
-    pub fn open_runtime(&mut self) -> Result<bool, Error> {
-        let Ok(mappings) = self.process.mappings() else { return Ok(false) };
-        let open = |mapping: &Mapping| self.process.open_mapped_file(mapping);
-        if let Some(mut python) = CPython::open(&self.process, &mappings, self.process.pid, &open)? {
-            let _ = python.refresh(&self.process);
-            self.runtime_name = format!("CPython {}", python.version());
-            self.runtime = Some(python);
-            self.forget_runtime_ids();
-        }
-        Ok(self.runtime.is_some())
-    }
-
     /// Sampling begins: what the process used before is not ours to count.
     pub fn start(&mut self, now: u64, idle: bool) {
         self.idle = idle;
@@ -153,6 +141,11 @@ impl Subject {
         self.cpu_last = self.cpu_start;
         self.task_folder = TaskFolder::open(self.process.pid).ok();
         self.scan(now, true);
+    }
+
+    /// Such as `CPython 3.12.1`, or nothing.
+    pub fn runtime_name(&self) -> &str {
+        &self.runtime_name
     }
 
     fn process_cpu(&self) -> u64 {
@@ -177,45 +170,6 @@ impl Subject {
         }
         if self.runtime.is_none() && now >= self.next_open {
             self.retry_runtime();
-        }
-    }
-
-    /// Ids of a runtime that is no more mean nothing.
-    fn forget_runtime_ids(&mut self) {
-        self.frame_ids.clear();
-        self.known.clear();
-    }
-
-    fn retry_runtime(&mut self) {
-        let maps = procfs::read_maps(self.process.pid).map_or(0, |maps| maps.len());
-        if maps != self.runtime_maps {
-            self.runtime_maps = maps;
-            self.runtime_attempts = 0;
-        }
-        if self.runtime_attempts < OPEN_ATTEMPTS {
-            self.runtime_attempts += 1;
-            if let Err(error) = self.open_runtime() {
-                self.runtime_attempts = OPEN_ATTEMPTS;
-                self.note(error.message);
-            }
-        }
-        // The time that the attempt took counts too.
-        self.next_open = sys::monotonic_ns() + self.open_wait;
-        self.open_wait = (self.open_wait * 3 / 2).min(OPEN_WAIT_NS.1);
-    }
-
-    fn check(&mut self, now: u64) {
-        let Some(image) = self.process.image() else { return };
-        if self.image.is_some_and(|old| old != image) {
-            self.process.reopen();
-            self.runtime = None;
-            self.forget_runtime_ids();
-            self.threads.values_mut().for_each(|thread| thread.asleep = None);
-            (self.runtime_attempts, self.runtime_maps, self.open_wait, self.next_open) = (0, 0, OPEN_WAIT_NS.0, now);
-        }
-        self.image = Some(image);
-        if let Some(python) = &mut self.runtime {
-            let _ = python.refresh(&self.process);
         }
     }
 
@@ -270,7 +224,7 @@ impl Subject {
         if cpu > 0 {
             let label = self.tables.label("[unsampled]");
             let stack = self.tables.stack(&[label]);
-            self.tables.count(thread.row, stack, Values { cpu, ..Values::default() });
+            self.tables.count(thread.row, stack, State::Unknown, Values { cpu, ..Values::default() });
             self.stats.cpu_ns_sampled += cpu;
         }
     }
@@ -322,109 +276,9 @@ impl Subject {
         }
     }
 
-    /// Reads a sleeping thread without a stop; false if it did not stay asleep.
-    fn sample_asleep(&mut self, tid: u32, now: u64, scratch: &mut Scratch) -> bool {
-        let Some(thread) = self.threads.get_mut(&tid) else { return true };
-        let Some(line) = thread.schedstat() else { return false };
-        if let Some(asleep) = thread.asleep.filter(|asleep| asleep.line == line) {
-            self.count(tid, asleep.stack, asleep.outcome, now, None, asleep.holds_gil);
-            return true;
-        }
-        scratch.snapshot.begin(None);
-        let read = self.copy(tid, scratch);
-        let Some(thread) = self.threads.get_mut(&tid) else { return true };
-        if !thread.still_asleep(line) {
-            return false;
-        }
-        let read = self.settle(read, scratch);
-        if read == Err(ReadError::Corrupt(TORN)) {
-            return false;
-        }
-        let (stack, outcome) = self.resolve(read, scratch);
-        let holds_gil = scratch.stack.holds_gil;
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            thread.asleep = Some(Asleep { line, stack, outcome, holds_gil });
-        }
-        self.count(tid, stack, outcome, now, None, holds_gil);
-        true
-    }
-
-    /// Copies the stack of a thread that does not run now.
-    pub fn copy(&mut self, tid: u32, scratch: &mut Scratch) -> Result<(), ReadError> {
-        if let Some(python) = &mut self.runtime {
-            return python.copy(&self.process, &mut scratch.snapshot, tid, &mut scratch.stack);
-        }
-        scratch.stack.frames.clear();
-        scratch.stack.end = End::Base;
-        scratch.stack.holds_gil = false;
-        Ok(())
-    }
-
-    /// Makes frames of what was copied. The thread runs again by now.
-    pub fn settle(&mut self, read: Result<(), ReadError>, scratch: &mut Scratch) -> Result<(), ReadError> {
-        read?;
-        if let Some(python) = &mut self.runtime {
-            python.finish(&self.process, &mut scratch.snapshot, &mut scratch.stack);
-        }
-        if scratch.stack.end == End::Torn { Err(ReadError::Corrupt(TORN)) } else { Ok(()) }
-    }
-
-    /// Makes a stack of what was copied. The thread runs again by now.
-    pub fn resolve(&mut self, read: Result<(), ReadError>, scratch: &mut Scratch) -> (StackId, Outcome) {
-        if let Err(error) = read {
-            // The next round finds out whether the process has replaced its memory.
-            self.next_check = 0;
-            let label = self.tables.label(&format!("[unreadable: {}]", error.reason()));
-            return (self.tables.stack(&[label]), Outcome::Unreadable);
-        }
-        let outcome = match scratch.stack.end {
-            End::Truncated => Outcome::Truncated,
-            _ => Outcome::Complete,
-        };
-        if let Some(stack) = self.known.find(&scratch.stack) {
-            return (stack, outcome);
-        }
-        scratch.frames.clear();
-        for raw in &scratch.stack.frames {
-            let id = match self.frame_ids.get(&(raw.code, raw.lasti)) {
-                Some(&id) => id,
-                None => {
-                    let id = self.python_frame(raw.code, raw.lasti);
-                    self.frame_ids.insert((raw.code, raw.lasti), id);
-                    id
-                }
-            };
-            scratch.frames.push(id);
-        }
-        if outcome == Outcome::Truncated {
-            scratch.frames.push(self.tables.label("[truncated]"));
-        }
-        let stack = self.tables.stack(&scratch.frames);
-        self.known.keep(&scratch.stack, stack);
-        (stack, outcome)
-    }
-
-    fn python_frame(&mut self, code: CodeId, lasti: u32) -> FrameId {
-        let frame = self.runtime.as_mut().and_then(|python| {
-            let frame = python.frame(code, lasti)?;
-            Some((frame.line, python.function(frame.function)?))
-        });
-        let Some((line, function)) = frame else { return self.tables.label("[unreadable: unknown code]") };
-        let (name, file) = (self.tables.string(&function.name), self.tables.string(&function.filename));
-        let start_line = function.start_line;
-        self.tables.frame(Frame { kind: FrameKind::Python, name, file, line, start_line, address: 0, mapping: -1 })
-    }
-
-    /// Counts a stack of a thread. `ran` is the scheduler's figure if the thread was found running.
-    pub fn count(
-        &mut self,
-        tid: u32,
-        stack: StackId,
-        outcome: Outcome,
-        now: u64,
-        ran: Option<Schedstat>,
-        holds_gil: bool,
-    ) {
+    /// Counts a stack of a thread.
+    pub fn count(&mut self, tid: u32, sample: Sample) {
+        let Sample { stack, outcome, now, ran, holds_gil, state } = sample;
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let wall = now.saturating_sub(thread.last_sample);
         let mut values = Values { samples: 1 + thread.carried, cpu: 0, wall, gil: if holds_gil { wall } else { 0 } };
@@ -436,7 +290,7 @@ impl Subject {
         thread.last_sample = now;
         thread.carried = 0;
         thread.collided_since = 0;
-        self.tables.count(thread.row, stack, values);
+        self.tables.count(thread.row, stack, state, values);
         let stats = &mut self.stats;
         stats.samples += 1;
         stats.cpu_ns_sampled += values.cpu;
@@ -483,14 +337,14 @@ impl Subject {
             if std::mem::take(&mut thread.in_flight) {
                 let label = self.tables.label("[unreadable: did not stop before the end]");
                 let stack = self.tables.stack(&[label]);
-                self.count(tid, stack, Outcome::Unreadable, now, None, false);
+                self.count(tid, Sample::unreadable(stack, now));
             } else if thread.carried > 0 {
                 // Nothing in flight: the last of the carried ticks is the one that gives this sample.
                 thread.carried -= 1;
                 self.stats.pending_ticks -= 1;
                 let label = self.tables.label("[unreadable: traced by another]");
                 let stack = self.tables.stack(&[label]);
-                self.count(tid, stack, Outcome::Unreadable, now, None, false);
+                self.count(tid, Sample::unreadable(stack, now));
             }
             let Some(mut thread) = self.threads.remove(&tid) else { continue };
             thread.schedstat();
@@ -515,9 +369,6 @@ impl Subject {
         }
     }
 }
-
-/// Why a walk is taken again: the frame chain was in the middle of a change.
-pub const TORN: &str = "frame chain in the middle of a change";
 
 fn thread_name(pid: u32, tid: u32) -> String {
     std::fs::read(format!("/proc/{pid}/task/{tid}/comm"))

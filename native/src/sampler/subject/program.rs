@@ -1,0 +1,65 @@
+//! What program a process runs, and the runtime in it.
+
+use super::Subject;
+use crate::error::Error;
+use crate::runtime::cpython::CPython;
+use crate::target::{Mapping, procfs, sys};
+
+/// First and longest wait between two attempts to find a runtime.
+pub const OPEN_WAIT_NS: (u64, u64) = (2_000_000, 100_000_000);
+/// Attempts to find a runtime while nothing new is mapped.
+const OPEN_ATTEMPTS: u32 = 40;
+
+impl Subject {
+    /// Looks for a runtime; true if there is one.
+    pub fn open_runtime(&mut self) -> Result<bool, Error> {
+        let Ok(mappings) = self.process.mappings() else { return Ok(false) };
+        let open = |mapping: &Mapping| self.process.open_mapped_file(mapping);
+        if let Some(mut python) = CPython::open(&self.process, &mappings, self.process.pid, &open)? {
+            let _ = python.refresh(&self.process);
+            self.runtime_name = format!("CPython {}", python.version());
+            self.runtime = Some(python);
+            self.forget_runtime_ids();
+        }
+        Ok(self.runtime.is_some())
+    }
+
+    /// Ids of a runtime that is no more mean nothing.
+    pub(super) fn forget_runtime_ids(&mut self) {
+        self.frame_ids.clear();
+        self.known.clear();
+    }
+
+    pub(super) fn retry_runtime(&mut self) {
+        let maps = procfs::read_maps(self.process.pid).map_or(0, |maps| maps.len());
+        if maps != self.runtime_maps {
+            self.runtime_maps = maps;
+            self.runtime_attempts = 0;
+        }
+        if self.runtime_attempts < OPEN_ATTEMPTS {
+            self.runtime_attempts += 1;
+            if let Err(error) = self.open_runtime() {
+                self.runtime_attempts = OPEN_ATTEMPTS;
+                self.note(error.message);
+            }
+        }
+        // The time that the attempt took counts too.
+        self.next_open = sys::monotonic_ns() + self.open_wait;
+        self.open_wait = (self.open_wait * 3 / 2).min(OPEN_WAIT_NS.1);
+    }
+
+    pub(super) fn check(&mut self, now: u64) {
+        let Some(image) = self.process.image() else { return };
+        if self.image.is_some_and(|old| old != image) {
+            self.process.reopen();
+            self.runtime = None;
+            self.forget_runtime_ids();
+            self.threads.values_mut().for_each(|thread| thread.asleep = None);
+            (self.runtime_attempts, self.runtime_maps, self.open_wait, self.next_open) = (0, 0, OPEN_WAIT_NS.0, now);
+        }
+        self.image = Some(image);
+        if let Some(python) = &mut self.runtime {
+            let _ = python.refresh(&self.process);
+        }
+    }
+}

@@ -1,0 +1,125 @@
+"""The profilers that bench_run.py compares: how each is run, and its result as stacks that can be judged alike."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from support import pprof
+from support.pprof import Frame
+
+BIN = Path(sys.executable).parent
+TARGET_CORE, TOOL_CORE = 0, 1
+
+
+@dataclass
+class Run:
+    """One recording by one tool. Stacks are root first, each with the samples (or CPU) that it stands for."""
+
+    samples: int
+    cpu_seconds: float
+    wall_seconds: float
+    peak_rss: int
+    stacks: list[tuple[list[Frame], float]] = field(default_factory=list)
+    first_sample_ms: float = 0.0
+    pause_p50_us: float = 0.0
+    pause_p99_us: float = 0.0
+
+
+@dataclass(frozen=True)
+class Tool:
+    name: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def ours(self) -> bool:
+        return self.name.startswith("remoteprof")
+
+    def command(self, pid: int, rate: int, seconds: float, output: Path) -> list[str]:
+        pinned = ["taskset", "-c", str(TOOL_CORE)]
+        if self.ours:
+            stats = output.with_suffix(".json")
+            places = ["-o", str(output), "--stats", str(stats), "-q"]
+            return [
+                *pinned,
+                str(BIN / "remoteprof"),
+                "attach",
+                str(pid),
+                "-r",
+                str(rate),
+                "-d",
+                f"{seconds}s",
+                *places,
+                *self.options,
+            ]
+        base = [
+            *pinned,
+            str(BIN / "py-spy"),
+            "record",
+            "--pid",
+            str(pid),
+            "--rate",
+            str(rate),
+            "--duration",
+            str(int(seconds)),
+        ]
+        return [*base, "--format", "raw", "--output", str(output), *self.options]
+
+    def record(self, pid: int, rate: int, seconds: float, directory: Path) -> Run:
+        """Record and wait; the CPU time and memory are those of all processes of the tool, from the kernel."""
+        output = directory / f"{self.name.replace(' ', '')}.{'pb.gz' if self.ours else 'raw'}"
+        output.unlink(missing_ok=True)
+        began = time.monotonic()
+        with subprocess.Popen(
+            self.command(pid, rate, seconds, output), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        ) as process:
+            assert process.stderr is not None
+            errors = process.stderr.read().decode(errors="replace")
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise SystemExit(f"{self.name} failed ({process.returncode}):\n{errors}")
+        run = Run(0, usage.ru_utime + usage.ru_stime, time.monotonic() - began, usage.ru_maxrss * 1024)
+        if self.ours:
+            stats = json.loads(output.with_suffix(".json").read_text(encoding="utf-8"))
+            run.samples = stats["samples"] + stats["pending_ticks"]
+            run.peak_rss = stats["profiler_peak_rss_bytes"]
+            run.first_sample_ms = stats["first_sample_ms"]
+            run.pause_p50_us, run.pause_p99_us = stats["pause_us"]["p50"], stats["pause_us"]["p99"]
+            for sample in pprof.load(output).samples:
+                if sample.values["samples"]:
+                    run.stacks.append((sample.python(), sample.values["cpu"]))
+        else:
+            run.stacks = list(raw_stacks(output))
+            run.samples = int(sum(count for _, count in run.stacks))
+        return run
+
+
+def raw_stacks(path: Path) -> Iterator[tuple[list[Frame], float]]:
+    """py-spy's raw format: `function (file:line);… COUNT`, root first."""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        stack, _, count = line.rpartition(" ")
+        frames = []
+        for part in stack.split(";"):
+            found = re.fullmatch(r"(.*) \((.*?)(?::(\d+))?\)", part)
+            if found:
+                name = found[1].rpartition(".")[2]
+                frames.append(Frame(name, found[1], found[2], int(found[3] or 0), 0, 0))
+            elif not part.startswith(("process ", "thread ")):
+                frames.append(Frame(part, part, "", 0, 0, 0))
+        yield frames, float(count)
+
+
+TOOLS = (
+    Tool("remoteprof"),
+    Tool("remoteprof --nonblocking", ("--nonblocking",)),
+    Tool("py-spy"),
+    Tool("py-spy --nonblocking", ("--nonblocking",)),
+)
