@@ -72,7 +72,9 @@ def read_recording(result: Result, path: Path, stats: Path) -> Recording:
     return Recording(result, path, pprof.load(path), json.loads(stats.read_text(encoding="utf-8")))
 
 
-def attach(pid: int, directory: Path, duration: float | str, rate: int = 100, *options: object) -> Recording:
+def attach(
+    pid: int, directory: Path, duration: float | str, rate: int = 100, *options: object, **more: Any
+) -> Recording:
     """Record a process for this long; everything about it."""
     path = directory / f"{pid}-{rate}.pb.gz"
     stats = directory / f"{pid}-{rate}.json"
@@ -80,6 +82,6 @@ def attach(pid: int, directory: Path, duration: float | str, rate: int = 100, *o
     # How long a stop takes depends on who else wants the core; what is tested here must not.
     options = ("--max-pause", "1s", *options)
     result = remoteprof(
-        "attach", pid, "-d", duration, "-r", rate, "-o", path, "--stats", stats, *options, patience=patience
+        "attach", pid, "-d", duration, "-r", rate, "-o", path, "--stats", stats, *options, patience=patience, **more
     )
     return read_recording(result, path, stats)
