@@ -115,11 +115,19 @@ class Writer:
             self._part.function.add(
                 id=number,
                 name=self._string(function.name),
-                system_name=self._string(function.system_name),
+                system_name=self._string(_system_name(function)),
                 filename=self._string(function.file),
                 start_line=function.start_line,
             )
         return number
+
+
+def _system_name(function: Function) -> str:
+    """pprof takes a name with `<` for C++ and drops what is in the brackets, unless system_name shows that the name was
+    made from another one. Python's `<module>` would be lost."""
+    if "<" in function.name and function.name == function.system_name:
+        return f"{function.file}:{function.name}"
+    return function.system_name
 
 
 def _utf8(text: str) -> bytes:

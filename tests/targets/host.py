@@ -17,6 +17,7 @@ PID = int(sys.argv[2])
 ended = threading.Event()
 profiles: list[remoteprof.Profile] = []
 SECONDS = 4.0
+strangers: list[int] = []
 
 
 def recording() -> None:
@@ -51,8 +52,11 @@ def with_any_child() -> int:
             os._exit(count % 200)
         pid, status = os.waitpid(-1, 0)
         if pid != child:
-            print(f"waitpid(-1) gave {pid}, status {status:#x}, which is no child of this program", flush=True)
-            os._exit(1)
+            # The end of the sampler process is seen by such a loop, as that of any child of a library; once, as an end.
+            check(os.waitstatus_to_exitcode(status), 0)
+            strangers.append(pid)
+            check(len(strangers), 1)
+            pid, status = os.waitpid(child, 0)
         check(os.waitstatus_to_exitcode(status), count % 200)
         count += 1
     return count
