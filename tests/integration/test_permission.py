@@ -90,7 +90,7 @@ def test_ones_own_process(unprivileged: list[str]) -> None:
 
 def test_a_place_that_may_not_be_written(unprivileged: list[str]) -> None:
     with started([*AS_NOBODY, *unprivileged[-3:-2], "-c", "print('ready', flush=True); input()"]) as target:
-        result = run(unprivileged, "attach", target.pid, "-d", "300ms", "-o", "/root/out.pb.gz")
+        result = run(unprivileged, "attach", target.pid, "-d", "300ms", "-o", "/out.pb.gz")
         scope = Path("/proc/sys/kernel/yama/ptrace_scope")
         restricted = scope.exists() and scope.read_text().strip() != "0"
         result.failed_with(4 if restricted else 1)

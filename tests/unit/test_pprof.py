@@ -2,7 +2,6 @@
 
 import gzip
 import io
-import shutil
 import subprocess
 
 import pytest
@@ -110,7 +109,6 @@ def test_formats_are_chosen_by_name_then_suffix(profile, tmp_path):
     assert Profile.load(tmp_path / "x.pb") == Profile.load(tmp_path / "x.pb.gz")
 
 
-@pytest.mark.skipif(shutil.which("go") is None, reason="needs Go")
 def test_go_reads_it(profile, tmp_path):
     profile.save(tmp_path / "x.pb.gz")
 
