@@ -146,6 +146,10 @@ impl Walk {
             Top::Frame(address) => (address, None),
             Top::CFrame(address) => {
                 let head = self.cframe(ground, address)?;
+                // An evaluation links its cframe before it sets the frame; only the thread's own, the root, may have none.
+                if head.0 == 0 && head.1 != 0 {
+                    return Ok(End::Torn);
+                }
                 (head.0, Some((address, head.1)))
             }
         };
