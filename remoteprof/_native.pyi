@@ -1,6 +1,6 @@
 """The native side: reading targets, and the sampler process. Integers cross in bulk, strings once a window."""
 
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 class Mapping:
     """One line of /proc/PID/maps; `path` is the rest of the line, unchanged (` (deleted)` and `\\012` included)."""
@@ -150,3 +150,41 @@ class Event:
 def sampler_main(fd: int) -> None:
     """The sampler process: serves the socket `fd` until `finished` or until the other end closes. Never returns
     before."""
+
+class Symbolized(TypedDict):
+    """What symbolize() tells of a module."""
+
+    build_id: str
+    debug_info: bool
+    debug_file: str | None
+    """Path of the separate debug file as the target sees it; "" for the one given."""
+    symtab: bool
+    dynsym: bool
+    mini_debug_info: bool
+    lines: list[list[tuple[str, str, str, int, int, int]]]
+    """For each address, the innermost inlined call first: (name, system_name, file, line, column, start_line)."""
+
+def symbolize(
+    source: int | bytes,
+    start: int,
+    offset: int,
+    addresses: list[int],
+    *,
+    build_id: str = "",
+    path: str = "",
+    roots: list[str] = ...,
+    debug_file: int = -1,
+) -> Symbolized:
+    """Names of `addresses` in a mapping that begins at `start` and shows the ELF file `source` (an open descriptor, or
+    its bytes) from `offset` on.
+
+    build_id: that of what is mapped, "" = not known. path: the module's, as the target sees it; `roots` are folders
+    that stand for the target's /, for separate debug files. debug_file: descriptor of one. Raises ValueError for what
+    is no ELF file, or not the one that is mapped; OSError.
+    """
+
+def perf_map(pid: int) -> bytes:
+    """The perf map that the process writes for JIT code (at most 64 MiB of it). OSError where there is none that can be
+    trusted."""
+
+def perf_map_names(text: bytes, addresses: list[int]) -> list[str | None]: ...

@@ -6,9 +6,14 @@ pub mod memory;
 pub mod protocol;
 pub mod runtime;
 pub mod sampler;
+pub mod stack;
 pub mod stats;
+pub mod symbols;
 pub mod tables;
 pub mod target;
+pub mod unwind;
 
 #[cfg(feature = "python")]
 mod python;
+#[cfg(feature = "python")]
+mod symbols_python;

@@ -429,5 +429,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<Event>()?;
     module.add_class::<Link>()?;
     module.add_function(wrap_pyfunction!(sampler_main, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::symbols_python::symbolize, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::symbols_python::perf_map, module)?)?;
+    module.add_function(wrap_pyfunction!(crate::symbols_python::perf_map_names, module)?)?;
     Ok(())
 }

@@ -1,0 +1,357 @@
+//! Native stacks from copied bytes, after the thread runs again.
+//!
+//! A walk goes by the tables of each file (`.eh_frame`, then `.debug_frame`), and where those are silent by what can be
+//! checked: frame pointers and return addresses that follow a call. It never guesses in silence: [`End::Bottom`] means
+//! that the frame below which there is nothing was reached, by return addresses that all lie in executable mappings and
+//! with a stack pointer that only grew.
+//!
+//! The caller's part:
+//! - [`Unwinder::set_mappings`] when mappings changed; [`Unwinder::knows`] tells that they did, and so does
+//!   [`Reason::UnknownCode`]: the same copy can be unwound again then.
+//! - Copy from the stack pointer to the thread's base. The base is the `sp` of the last frame of any walk of that thread
+//!   that ended at the bottom, it stays the same for as long as the thread runs; until it is known, copy a little.
+//! - [`Unwinder::signal_stack`], cheap enough for a stopped thread, says where another piece of stack must be copied
+//!   from. Failing both, [`End::NeedMore`] says which address was missing in the copy: the next stop can take it along.
+
+use rustc_hash::FxHashMap;
+
+use crate::memory::Memory;
+use crate::target::Mapping;
+
+mod cfi;
+mod code;
+mod elf;
+mod regions;
+mod registers;
+mod rule;
+mod stack;
+
+pub use regions::OpenFile;
+pub use registers::Registers;
+pub use stack::StackCopy;
+
+use cfi::Context;
+use code::Code;
+use regions::Regions;
+use rule::Rule;
+use stack::Stack;
+
+/// Most frames of one native stack.
+pub const MAX_NATIVE_DEPTH: usize = 1024;
+/// Most addresses whose rules are kept.
+const MAX_RULES: usize = 1 << 16;
+/// Most signal trampolines of one process (one for each C library in it).
+const MAX_TRAMPOLINES: usize = 4;
+/// No mapping: [`NativeFrame::mapping`].
+pub const NO_MAPPING: u32 = u32::MAX;
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NativeFrame {
+    /// Where it is: for the leaf and for an interrupted frame its program counter, else the return address into it.
+    pub pc: u64,
+    /// The address to look up: `pc` where that is a program counter, else one less, which is in the call.
+    pub lookup: u64,
+    /// Its stack pointer. The frame spans [its sp, the sp of the next older frame).
+    pub sp: u64,
+    /// Index of the mapping that `lookup` is in, or [`NO_MAPPING`].
+    pub mapping: u32,
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// At the first frame of the thread: the stack is complete.
+    Bottom,
+    /// Short of it.
+    Truncated(Reason),
+    /// At an address that was not copied.
+    NeedMore {
+        /// The missing word.
+        address: u64,
+    },
+}
+
+/// Why a stack is not complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// Deeper than [`MAX_NATIVE_DEPTH`].
+    Depth,
+    /// A return address, or the leaf's pc, is in no known executable mapping.
+    UnknownCode,
+    /// No table covers the code, and neither a frame pointer nor a return address held good.
+    NoTables,
+    /// The table needs a register whose value is not known there.
+    LostRegister,
+    /// The stack pointer did not grow.
+    StackPointer,
+    /// The table makes no sense.
+    BadTable,
+}
+
+/// What is known of a code address.
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    rule: Rule,
+    region: u32,
+    /// The frame's caller was interrupted.
+    signal: bool,
+    /// The rule does not come from a table.
+    guess: bool,
+    /// A call ends here.
+    after_call: bool,
+}
+
+/// Unwinds the threads of one process.
+pub struct Unwinder {
+    regions: Regions,
+    known: FxHashMap<u64, Known>,
+    context: Box<Context>,
+    trampolines: Vec<u64>,
+}
+
+impl std::fmt::Debug for Unwinder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unwinder").field("regions", &self.regions).finish_non_exhaustive()
+    }
+}
+
+impl Default for Unwinder {
+    /// Knows no mapping.
+    fn default() -> Self {
+        Unwinder {
+            regions: Regions::default(),
+            known: FxHashMap::default(),
+            context: Box::new(Context::new_in()),
+            trampolines: Vec::new(),
+        }
+    }
+}
+
+impl Unwinder {
+    /// Knows no mapping.
+    pub fn new() -> Self {
+        Unwinder::default()
+    }
+
+    /// Takes over a new list of mappings, sorted by address. Tables of files that are mapped as before are kept; a file
+    /// that cannot be read, or has no tables, can still be walked through by frame pointers.
+    pub fn set_mappings(&mut self, memory: &dyn Memory, mappings: &[Mapping], open_file: OpenFile<'_>) {
+        if self.regions.update(memory, mappings, open_file) {
+            self.known.clear();
+            self.trampolines.clear();
+        }
+    }
+
+    /// Whether `pc` is in a known executable mapping.
+    pub fn knows(&self, pc: u64) -> bool {
+        self.regions.find(pc).is_some()
+    }
+
+    /// The indices of executable mappings that no table covers.
+    pub fn without_tables(&self) -> impl Iterator<Item = u32> {
+        self.regions.iter().filter(|region| region.bare()).map(|region| region.index)
+    }
+
+    /// Where the stack goes on that a signal interrupted, if the copied piece holds the frame of a signal handled on a
+    /// stack of its own. Reads the copy only; finds trampolines that an earlier [`Unwinder::unwind`] has met.
+    pub fn signal_stack(&self, copy: &StackCopy<'_>) -> Option<u64> {
+        if self.trampolines.is_empty() {
+            return None;
+        }
+        let end = copy.address.saturating_add(copy.bytes.len() as u64);
+        let words = copy.bytes.chunks_exact(8).enumerate();
+        for (index, word) in words {
+            let word = u64::from_le_bytes(word.try_into().unwrap_or_default());
+            if self.trampolines.contains(&word) {
+                let sp = copy.read(copy.address.wrapping_add(index as u64 * 8 + 8 + rule::SIGNAL_SP));
+                if let Some(sp) = sp.filter(|sp| !(copy.address..end).contains(sp)) {
+                    return Some(sp);
+                }
+            }
+        }
+        None
+    }
+
+    /// Walks from `start`; `pieces` is what was copied of the stack. `frames` are leaf first, and hold what was found
+    /// also when the walk ends early. `memory` is asked for a few bytes of code at addresses that are met first.
+    pub fn unwind(
+        &mut self,
+        memory: &dyn Memory,
+        start: &Registers,
+        pieces: &[StackCopy<'_>],
+        frames: &mut Vec<NativeFrame>,
+    ) -> End {
+        frames.clear();
+        let stack = Stack(pieces);
+        let (mut registers, mut exact, mut guessed) = (*start, true, false);
+        loop {
+            let pc = registers.ip();
+            let known = self.look_up(memory, pc, exact);
+            if !exact {
+                match known {
+                    None => return End::Truncated(Reason::UnknownCode),
+                    Some(known) if guessed && !known.after_call => return End::Truncated(Reason::NoTables),
+                    Some(_) => {}
+                }
+            }
+            if frames.len() >= MAX_NATIVE_DEPTH {
+                return End::Truncated(Reason::Depth);
+            }
+            let region = known.and_then(|known| self.regions.get(known.region as usize));
+            let mapping = region.map_or(NO_MAPPING, |region| region.index);
+            frames.push(NativeFrame { pc, lookup: lookup(pc, exact), sp: registers.sp(), mapping });
+            // A call through a wild pointer: the return address is all that was pushed.
+            let wild = Known { rule: Rule::RETURN, region: 0, signal: false, guess: true, after_call: false };
+            let known = known.unwrap_or(wild);
+            let caller = match self.step(memory, &registers, known, exact, &stack) {
+                Ok(caller) => caller,
+                Err(end) => return end,
+            };
+            if !known.signal && caller.sp() <= registers.sp() {
+                return End::Truncated(Reason::StackPointer);
+            }
+            if caller.ip() == 0 {
+                return if known.guess { End::Truncated(Reason::NoTables) } else { End::Bottom };
+            }
+            (registers, exact, guessed) = (caller, known.signal, known.guess);
+        }
+    }
+
+    fn step(
+        &mut self,
+        memory: &dyn Memory,
+        registers: &Registers,
+        known: Known,
+        exact: bool,
+        stack: &Stack<'_>,
+    ) -> Result<Registers, End> {
+        match known.rule {
+            Rule::Bottom => Err(End::Bottom),
+            Rule::Frame { register, indirect, offset, saved } => {
+                rule::frame(registers, stack, (register, indirect, offset), &saved)
+            }
+            Rule::Signal => rule::signal(registers, stack),
+            Rule::Evaluate => self.evaluate(registers, known, exact, stack),
+            Rule::Bare { anonymous } => self.bare(memory, registers, exact, anonymous, stack),
+        }
+    }
+
+    fn evaluate(
+        &mut self,
+        registers: &Registers,
+        known: Known,
+        exact: bool,
+        stack: &Stack<'_>,
+    ) -> Result<Registers, End> {
+        let bad = End::Truncated(Reason::BadTable);
+        let region = self.regions.get(known.region as usize).ok_or(bad)?;
+        let elf = region.elf.as_ref().ok_or(bad)?;
+        let address = lookup(registers.ip(), exact).wrapping_sub(region.bias);
+        let mut tables = [&elf.exceptions, &elf.debug].into_iter().flatten();
+        let table = tables.find(|table| table.rule(&mut self.context, address).is_some()).ok_or(bad)?;
+        table.evaluate(&mut self.context, address, registers, stack).map_err(|missing| match missing {
+            Some(address) => rule::missing(address, registers.sp()),
+            None => bad,
+        })
+    }
+
+    /// A step without tables.
+    fn bare(
+        &mut self,
+        memory: &dyn Memory,
+        registers: &Registers,
+        exact: bool,
+        anonymous: bool,
+        stack: &Stack<'_>,
+    ) -> Result<Registers, End> {
+        let bp = registers.get(registers::RBP);
+        if !exact && bp == Some(0) {
+            // Programs and threads start with rbp = 0 where they do not say so in a table.
+            return Err(End::Bottom);
+        }
+        let by_pointer = rule::frame_pointer(registers, stack);
+        if let Ok(caller) = &by_pointer
+            && caller.ip() == 0
+            && caller.get(registers::RBP) == Some(0)
+        {
+            return Err(End::Bottom);
+        }
+        if !exact {
+            return by_pointer;
+        }
+        let returned = stack.read(registers.sp()).map(|address| {
+            let mut caller = registers.for_caller();
+            caller.set(registers::RA, address);
+            caller.set(registers::RSP, registers.sp().wrapping_add(8));
+            caller
+        });
+        let mut good = |caller: &Registers| {
+            caller.ip() != 0 && self.look_up(memory, caller.ip(), false).is_some_and(|known| known.after_call)
+        };
+        // Leaf functions in files keep no frame; JIT'd code does, and its slots may hold stale return addresses.
+        let returned = returned.filter(&mut good);
+        match (returned, by_pointer) {
+            (Some(returned), Err(_)) => Ok(returned),
+            (Some(returned), Ok(_)) if !anonymous => Ok(returned),
+            (Some(returned), Ok(pointed)) => Ok(if good(&pointed) { pointed } else { returned }),
+            (None, by_pointer) => by_pointer,
+        }
+    }
+
+    fn look_up(&mut self, memory: &dyn Memory, pc: u64, exact: bool) -> Option<Known> {
+        let key = pc.wrapping_shl(1) | u64::from(exact);
+        if let Some(known) = self.known.get(&key) {
+            return Some(*known);
+        }
+        let known = self.find_out(memory, pc, exact)?;
+        if self.known.len() >= MAX_RULES {
+            self.known.clear();
+        }
+        self.known.insert(key, known);
+        Some(known)
+    }
+
+    #[cold]
+    fn find_out(&mut self, memory: &dyn Memory, pc: u64, exact: bool) -> Option<Known> {
+        let address = lookup(pc, exact);
+        let index = self.regions.find(address)?;
+        let region = self.regions.get(index)?;
+        let known = |rule, after_call| Known { rule, region: index as u32, signal: false, guess: false, after_call };
+        if region.is_vsyscall() {
+            return Some(known(Rule::RETURN, false));
+        }
+        let file = address.wrapping_sub(region.bias);
+        let tables = region.elf.iter().flat_map(|elf| [&elf.exceptions, &elf.debug]).flatten();
+        let found = tables.filter_map(|table| table.rule(&mut self.context, file)).next();
+        if exact
+            && let Some(found) = found
+            && !found.signal
+        {
+            return Some(known(found.rule, false));
+        }
+        let code = Code::read(memory, pc);
+        let after_call = !exact && code.is_after_call();
+        if code.is_sigreturn(exact) {
+            if !exact && self.trampolines.len() < MAX_TRAMPOLINES {
+                self.trampolines.push(pc);
+            }
+            return Some(Known { signal: true, ..known(Rule::Signal, false) });
+        }
+        if let Some(found) = found {
+            return Some(Known { signal: found.signal, ..known(found.rule, after_call) });
+        }
+        let entry = region.elf.as_ref().is_some_and(|elf| elf.is_entry(file));
+        if entry || (!exact && code.is_musl_thread()) {
+            return Some(known(Rule::Bottom, after_call));
+        }
+        let edge = if exact { code.edge() } else { None };
+        let rule = edge.unwrap_or(Rule::Bare { anonymous: region.elf.is_none() });
+        Some(Known { guess: true, ..known(rule, after_call) })
+    }
+}
+
+/// A return address may be the first of another function: the call is what counts.
+fn lookup(pc: u64, exact: bool) -> u64 {
+    if exact { pc } else { pc.wrapping_sub(1) }
+}

@@ -1,0 +1,144 @@
+//! The executable mappings of a process, each with the unwind tables of its file.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+use rustc_hash::FxHashMap;
+
+use super::elf::Elf;
+use crate::memory::Memory;
+use crate::target::Mapping;
+
+/// Most executable mappings of one process that are kept; code in further ones counts as unknown.
+pub const MAX_REGIONS: usize = 100_000;
+
+/// Opens the file behind a mapping.
+pub type OpenFile<'a> = &'a dyn Fn(&Mapping) -> io::Result<File>;
+
+/// One executable mapping.
+#[derive(Debug)]
+pub struct Region {
+    mapping: Mapping,
+    /// Its place in the list of mappings last given.
+    pub index: u32,
+    /// What was added to the file's addresses.
+    pub bias: u64,
+    /// The file's tables. None for JIT'd code, and for files that are no ELF files or could not be read.
+    pub elf: Option<Arc<Elf>>,
+}
+
+impl Region {
+    /// The kernel's page of three functions, each no more than a `syscall` and a `ret`.
+    pub fn is_vsyscall(&self) -> bool {
+        self.mapping.path == "[vsyscall]"
+    }
+
+    /// Whether no table tells how to unwind here.
+    pub fn bare(&self) -> bool {
+        !self.is_vsyscall() && self.elf.as_ref().is_none_or(|elf| elf.bare())
+    }
+}
+
+/// All of them, in ascending order.
+#[derive(Debug, Default)]
+pub struct Regions(Vec<Region>);
+
+impl Regions {
+    /// The index of the region that holds `address`.
+    pub fn find(&self, address: u64) -> Option<usize> {
+        let index = self.0.partition_point(|region| region.mapping.start <= address).checked_sub(1)?;
+        (address < self.0[index].mapping.end).then_some(index)
+    }
+
+    /// A region.
+    pub fn get(&self, index: usize) -> Option<&Region> {
+        self.0.get(index)
+    }
+
+    /// All regions.
+    pub fn iter(&self) -> impl Iterator<Item = &Region> {
+        self.0.iter()
+    }
+
+    /// Takes over a new list of mappings; true if code has come or gone.
+    pub fn update(&mut self, memory: &dyn Memory, mappings: &[Mapping], open: OpenFile<'_>) -> bool {
+        let mut old: FxHashMap<u64, Region> =
+            std::mem::take(&mut self.0).into_iter().map(|region| (region.mapping.start, region)).collect();
+        let mut changed = false;
+        let mut files: FxHashMap<(&str, u64, &str), Option<Arc<Elf>>> = FxHashMap::default();
+        let executable = || mappings.iter().enumerate().filter(|(_, mapping)| mapping.executable()).take(MAX_REGIONS);
+        for (index, mapping) in executable() {
+            match old.remove(&mapping.start) {
+                Some(mut region) if region.mapping == *mapping => {
+                    files.insert(key(mapping), region.elf.clone());
+                    region.index = index as u32;
+                    self.0.push(region);
+                }
+                _ => changed = true,
+            }
+        }
+        if changed {
+            let kept: Vec<u64> = self.0.iter().map(|region| region.mapping.start).collect();
+            for (index, mapping) in executable() {
+                if kept.binary_search(&mapping.start).is_err() {
+                    let load = || load(memory, mappings, mapping, open);
+                    let elf = if mapping.inode == 0 {
+                        load()
+                    } else {
+                        files.entry(key(mapping)).or_insert_with(load).clone()
+                    };
+                    let bias = elf.as_ref().and_then(|elf| elf.bias(mapping.start, mapping.offset));
+                    let elf = elf.filter(|_| bias.is_some());
+                    let mapping = mapping.clone();
+                    self.0.push(Region { mapping, index: index as u32, bias: bias.unwrap_or(0), elf });
+                }
+            }
+            self.0.sort_by_key(|region| region.mapping.start);
+        }
+        changed || !old.is_empty()
+    }
+}
+
+fn key(mapping: &Mapping) -> (&str, u64, &str) {
+    (&mapping.device, mapping.inode, &mapping.path)
+}
+
+fn load(memory: &dyn Memory, mappings: &[Mapping], mapping: &Mapping, open: OpenFile<'_>) -> Option<Arc<Elf>> {
+    if mapping.path == "[vdso]" {
+        return Elf::from_memory(memory, mapping.start, mapping.end).map(Arc::new);
+    }
+    if mapping.inode == 0 {
+        return None;
+    }
+    if let Some(elf) = open(mapping).ok().and_then(shared) {
+        return Some(elf);
+    }
+    // The file is gone, or is not ours to read: its tables are loaded, and its headers too.
+    let at = mappings.partition_point(|other| other.start <= mapping.start);
+    let same = |other: &&Mapping| key(other) == key(mapping);
+    let base = mappings.get(..at)?.iter().rev().filter(same).find(|other| other.offset == 0)?;
+    let end = mappings.get(at..)?.iter().take_while(same).last().unwrap_or(mapping).end;
+    Elf::from_memory(memory, base.start, end).map(Arc::new)
+}
+
+/// One file's tables are read once, however many processes map it.
+type Store = Mutex<FxHashMap<[u64; 4], Weak<Elf>>>;
+
+fn shared(file: File) -> Option<Arc<Elf>> {
+    static STORE: OnceLock<Store> = OnceLock::new();
+    let metadata = file.metadata().ok().filter(|metadata| metadata.is_file())?;
+    let changed = metadata.mtime().wrapping_mul(1_000_000_000).wrapping_add(metadata.mtime_nsec());
+    let key = [metadata.dev(), metadata.ino(), metadata.size(), changed.cast_unsigned()];
+    let store = STORE.get_or_init(Store::default);
+    let known = store.lock().ok()?.get(&key).and_then(Weak::upgrade);
+    if known.is_some() {
+        return known;
+    }
+    let elf = Arc::new(Elf::from_file(file)?);
+    let mut store = store.lock().ok()?;
+    store.retain(|_, known| known.strong_count() > 0);
+    store.insert(key, Arc::downgrade(&elf));
+    Some(elf)
+}

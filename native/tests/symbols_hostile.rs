@@ -1,0 +1,308 @@
+//! Broken and hostile files: no panic, no hang, no memory without end.
+
+mod symbols_support;
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use _native::symbols::{Arena, Elf, Place, Symbolizer, demangle, perfmap};
+use object::LittleEndian;
+use object::read::elf::SectionHeader;
+use symbols_support::{Random, addresses, build_c, folder, run};
+
+const MUTATIONS: usize = 2000;
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// Where the interesting bytes are: headers, and sections by their weight.
+fn targets(bytes: &[u8]) -> Vec<(usize, usize)> {
+    let elf = Elf::parse(bytes).unwrap();
+    let mut ranges = vec![(0, 64), (64, 56 * 13)];
+    let table = u64::from_le_bytes(bytes[40..48].try_into().unwrap()) as usize;
+    ranges.push((table, bytes.len() - table));
+    for (_, section) in elf.sections() {
+        let name = [
+            ".debug_info",
+            ".debug_abbrev",
+            ".debug_line",
+            ".debug_str",
+            ".debug_line_str",
+            ".debug_rnglists",
+            ".debug_ranges",
+            ".debug_addr",
+            ".debug_str_offsets",
+            ".symtab",
+            ".strtab",
+            ".dynsym",
+            ".rela.plt",
+            ".note.gnu.build-id",
+            ".gnu_debugdata",
+            ".gnu_debuglink",
+        ];
+        if name.iter().any(|name| elf.section(name).is_some_and(|other| std::ptr::eq(other, section))) {
+            ranges.push((section.sh_offset(LittleEndian) as usize, section.sh_size(LittleEndian) as usize));
+        }
+    }
+    ranges.retain(|(_, size)| *size > 0);
+    ranges
+}
+
+fn mutate(bytes: &mut Vec<u8>, ranges: &[(usize, usize)], random: &mut Random) {
+    for _ in 0..=random.below(8) {
+        let (start, size) = ranges[random.below(ranges.len() as u64) as usize];
+        let at = start + random.below(size as u64) as usize;
+        if at >= bytes.len() {
+            continue;
+        }
+        match random.below(5) {
+            0 => bytes[at] = 0xff,
+            1 => bytes[at] = 0,
+            2 => bytes[at] ^= 1 << random.below(8),
+            3 => {
+                let value = random.below(u64::MAX).to_le_bytes();
+                let end = (at + 8).min(bytes.len());
+                bytes[at..end].copy_from_slice(&value[..end - at]);
+            }
+            _ => bytes[at] = random.below(256) as u8,
+        }
+    }
+    if random.below(50) == 0 {
+        bytes.truncate(random.below(bytes.len() as u64) as usize);
+    }
+}
+
+/// Looks everything up once, and says how long it took.
+fn look_up(bytes: &[u8], addresses: &[u64], path: &Path) -> Duration {
+    let start = Instant::now();
+    let arena = Arena::default();
+    let roots = [PathBuf::from("/nowhere")];
+    let place = Place { path, roots: &roots, ..Place::default() };
+    if let Ok(symbolizer) = Symbolizer::open(&arena, bytes, &place) {
+        symbolizer.symbolize(addresses);
+        for &address in addresses {
+            symbolizer.file_address(0, 0, address);
+        }
+    }
+    start.elapsed()
+}
+
+#[test]
+fn mutated_files() {
+    let folder = folder("symbols_mutated");
+    let mut files = Vec::new();
+    for (index, flags) in
+        [&["-g", "-O2", "-gdwarf-5"][..], &["-g", "-O2", "-gdwarf-4"], &["-g", "-O2", "-gdwarf-5", "-gsplit-dwarf"]]
+            .into_iter()
+            .enumerate()
+    {
+        files.push(build_c(&folder, &format!("program{index}"), flags));
+    }
+    run(&folder, "objcopy", &["--compress-debug-sections=zlib-gabi", "program0", "packed"]);
+    files.push(folder.join("packed"));
+    run(&folder, "objcopy", &["-S", "program0", "stripped"]);
+    run(&folder, "objcopy", &["--strip-debug", "program0", "mini"]);
+    run(&folder, "xz", &["-k", "mini"]);
+    run(&folder, "objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "stripped", "with"]);
+    files.push(folder.join("with"));
+    let known = addresses(&files[0], 100, 7);
+    let each = MUTATIONS.div_ceil(files.len());
+    let mut random = Random(0xfeed);
+    let mut longest = Duration::ZERO;
+    for path in &files {
+        let bytes = std::fs::read(path).unwrap();
+        let ranges = targets(&bytes);
+        for _ in 0..each {
+            let mut mutated = bytes.clone();
+            mutate(&mut mutated, &ranges, &mut random);
+            longest = longest.max(look_up(&mutated, &known, path));
+        }
+    }
+    eprintln!("{} mutations, the longest took {longest:?}", each * files.len());
+    assert!(longest < LIMIT, "{longest:?}");
+}
+
+/// An ELF file with the given sections, and one of code at 0x1000.
+fn elf_with(sections: &[(&str, Vec<u8>)]) -> Vec<u8> {
+    let mut names = vec![0];
+    let mut headers = vec![[0_u64; 8]];
+    let mut bytes = vec![0; 64];
+    let mut add = |bytes: &mut Vec<u8>, name: &str, kind: u64, flags: u64, address: u64, content: &[u8]| {
+        headers.push([
+            names.len() as u64 | kind << 32,
+            flags,
+            address,
+            bytes.len() as u64,
+            content.len() as u64,
+            0,
+            1,
+            0,
+        ]);
+        names.extend_from_slice(name.as_bytes());
+        names.push(0);
+        bytes.extend_from_slice(content);
+        names.clone()
+    };
+    add(&mut bytes, ".text", 1, 6, 0x1000, &[0x90; 4096]);
+    for (name, content) in sections {
+        add(&mut bytes, name, 1, 0, 0, content);
+    }
+    let text = add(&mut bytes, ".shstrtab", 3, 0, 0, &[]);
+    let last = headers.len() - 1;
+    headers[last][3] = bytes.len() as u64;
+    headers[last][4] = text.len() as u64;
+    bytes.extend_from_slice(&text);
+    let table = bytes.len() as u64;
+    for header in &headers {
+        for word in header {
+            bytes.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+    bytes[..20].copy_from_slice(b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0\x3e\0");
+    bytes[20] = 1;
+    bytes[40..48].copy_from_slice(&table.to_le_bytes());
+    bytes[52] = 64;
+    bytes[54] = 56;
+    bytes[58] = 64;
+    bytes[60..62].copy_from_slice(&(headers.len() as u16).to_le_bytes());
+    bytes[62..64].copy_from_slice(&(last as u16).to_le_bytes());
+    bytes
+}
+
+/// A DWARF 4 unit over 0x1000..0x2000 with `body` as the children of its root.
+fn unit(body: &[u8]) -> Vec<u8> {
+    let mut root = vec![1];
+    root.extend_from_slice(&0x1000_u64.to_le_bytes());
+    root.extend_from_slice(&0x1000_u64.to_le_bytes());
+    let mut unit = vec![4, 0, 0, 0, 0, 0, 8];
+    unit.extend_from_slice(&root);
+    unit.extend_from_slice(body);
+    let mut all = (unit.len() as u32).to_le_bytes().to_vec();
+    all.append(&mut unit);
+    all
+}
+
+/// 1: the root. 2: a function, 3: an inlined call, with low_pc, high_pc; 4: the same two with a range list.
+fn abbreviations() -> Vec<u8> {
+    let pc = [0x11, 0x01, 0x12, 0x07, 0, 0];
+    let mut bytes = Vec::new();
+    for (code, tag) in [(1, 0x11), (2, 0x2e), (3, 0x1d)] {
+        bytes.extend_from_slice(&[code, tag, 1]);
+        bytes.extend_from_slice(&pc);
+    }
+    bytes.extend_from_slice(&[4, 0x1d, 1, 0x55, 0x17, 0, 0, 0]);
+    bytes
+}
+
+#[test]
+fn nested_without_end() {
+    let mut body = vec![2];
+    let code = [0x1000_u64.to_le_bytes(), 0x1000_u64.to_le_bytes()].concat();
+    body.extend_from_slice(&code);
+    for _ in 0..300_000 {
+        body.push(3);
+        body.extend_from_slice(&code);
+    }
+    let file = elf_with(&[(".debug_abbrev", abbreviations()), (".debug_info", unit(&body))]);
+    let known: Vec<u64> = (0x1000..0x1400).collect();
+    assert!(look_up(&file, &known, Path::new("")) < LIMIT);
+}
+
+#[test]
+fn ranges_told_again_and_again() {
+    // 100,000 calls that all share a list of 100,000 ranges.
+    let mut ranges = Vec::new();
+    for _ in 0..100_000 {
+        ranges.extend_from_slice(&0_u64.to_le_bytes());
+        ranges.extend_from_slice(&0x800_u64.to_le_bytes());
+    }
+    ranges.extend_from_slice(&[0; 16]);
+    let mut body = vec![2];
+    body.extend_from_slice(&0x1000_u64.to_le_bytes());
+    body.extend_from_slice(&0x1000_u64.to_le_bytes());
+    for _ in 0..100_000 {
+        body.extend_from_slice(&[4, 0, 0, 0, 0, 0]);
+    }
+    let file = elf_with(&[(".debug_abbrev", abbreviations()), (".debug_info", unit(&body)), (".debug_ranges", ranges)]);
+    let known: Vec<u64> = (0x1000..0x1400).collect();
+    let took = look_up(&file, &known, Path::new(""));
+    assert!(took < 2 * LIMIT, "{took:?}");
+}
+
+#[test]
+fn sections_that_unpack_without_end() {
+    // Says 1 EiB; holds nothing of it.
+    let mut packed = Vec::new();
+    packed.extend_from_slice(b"ZLIB");
+    packed.extend_from_slice(&(1_u64 << 60).to_be_bytes());
+    packed.extend_from_slice(&[0x78, 0x9c, 1, 2, 3]);
+    let file = elf_with(&[(".debug_abbrev", abbreviations()), (".zdebug_info", packed)]);
+    assert!(look_up(&file, &[0x1000], Path::new("")) < LIMIT);
+}
+
+#[test]
+fn mutated_names() {
+    let names = [
+        "_ZNSt6vectorISt10unique_ptrIN12_GLOBAL__N_15ShapeESt14default_deleteIS2_EESaIS5_EEC2Ev",
+        "_RNvXse_NtNtCslNYArtu3iFV_5alloc3vec9into_iterINtB5_8IntoIterNtNtNtCsjrHSEGnQ3l9_3std3ffi6os_str8OsStringE",
+        "_ZN4core3ptr85drop_in_place$LT$std..rt..lang_start$LT$$LP$$RP$$GT$..$u7b$$u7b$closure$u7d$$u7d$$GT$17h01E",
+    ];
+    let mut random = Random(0xabcd);
+    let start = Instant::now();
+    for index in 0..30_000 {
+        let mut name = names[index % names.len()].as_bytes().to_vec();
+        for _ in 0..=random.below(6) {
+            let at = random.below(name.len() as u64) as usize;
+            match random.below(3) {
+                0 => name[at] = b"SITNEZ_0123456789abcdR"[random.below(22) as usize],
+                1 => name.insert(at, b"SITNEZ_0123456789abcdR"[random.below(22) as usize]),
+                _ => drop(name.remove(at)),
+            }
+        }
+        demangle(&String::from_utf8_lossy(&name));
+    }
+    let deep = [format!("_Z1f{}", "P".repeat(60_000)), format!("_Z{}", "N".repeat(60_000)), "_RI".repeat(20_000)];
+    for name in &deep {
+        demangle(name);
+    }
+    assert!(start.elapsed() < 10 * LIMIT, "{:?}", start.elapsed());
+}
+
+#[test]
+fn perf_maps() {
+    let text = b"1000 20 one\n\
+        garbage\n\
+        ffffffffffffffff 10 over the end\n\
+        zz 10 no hex\n\
+        +1000 10 signed\n\
+        1010 8 two\n\
+        0x1018 0x10 three with spaces \n\
+        1100 0 empty\n\
+        1200\n\
+        1300 10\n\
+        1000000000000000000000 10 long\n\
+        1400 10 no newline at the end \xff";
+    let names =
+        perfmap::find(text, &[0x1018, 0x1000, 0x100f, 0x1010, 0x1027, 0x1028, 0x1100, 0x1300, 0x1400, u64::MAX]);
+    let names: Vec<Option<&str>> = names.iter().map(Option::as_deref).collect();
+    assert_eq!(
+        names[..6],
+        [Some("three with spaces"), Some("one"), Some("one"), Some("two"), Some("three with spaces"), None]
+    );
+    assert_eq!(names[6..], [None, None, Some("no newline at the end \u{fffd}"), None]);
+
+    let mut random = Random(0x1234);
+    for _ in 0..10_000 {
+        let mut mutated = text.to_vec();
+        for _ in 0..=random.below(10) {
+            let at = random.below(mutated.len() as u64) as usize;
+            mutated[at] = random.below(256) as u8;
+        }
+        perfmap::find(&mutated, &[0x1000, 0x1010, u64::MAX, 0]);
+    }
+
+    // A million lines that all cover everything.
+    let text = "0 ffffffff x\n".repeat(1_000_000);
+    let known: Vec<u64> = (0..1000).collect();
+    let start = Instant::now();
+    assert!(perfmap::find(text.as_bytes(), &known).iter().all(Option::is_some));
+    assert!(start.elapsed() < LIMIT);
+}

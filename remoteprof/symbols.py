@@ -1,0 +1,227 @@
+"""Addresses of native code → functions, after sampling, each distinct address once.
+
+What names come from, in order: debug information (the file's own, a separate file, a debuginfod server where
+DEBUGINFOD_URLS asks for one), symbol tables, the perf map of a JIT compiler. A file is read only where it is the file
+that is mapped: never a namesake, and not after it was changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from remoteprof import _native
+from remoteprof.errors import RemoteprofError
+from remoteprof.modules import VDSO_MAX, Reader
+from remoteprof.modules.elf import _is_mapped
+
+if TYPE_CHECKING:
+    from remoteprof.debuginfod import Debuginfod
+    from remoteprof.modules import Line as MapsLine
+
+    Mapping = _native.Mapping | MapsLine
+
+HEAD_MAX = 1 << 14
+"""Bytes of a module in memory that are searched for its build id; linkers put it right behind the headers."""
+
+
+class Line(NamedTuple):
+    """One function at an address. Numbers are 0 and `file` is "" where unknown; `system_name` is the linker's name."""
+
+    name: str
+    system_name: str
+    file: str
+    line: int
+    column: int
+    start_line: int
+
+
+class Sources(NamedTuple):
+    """What a module's names can come from."""
+
+    debug_info: bool = False
+    debug_file: str = ""
+    """Where the debug information is, if not in the module itself; "" also for a file from a debuginfod server."""
+    symtab: bool = False
+    dynsym: bool = False
+    mini_debug_info: bool = False
+    refused: str = ""
+    """Why there are no names at all."""
+
+
+class Symbols:
+    """The names of one process's native code. What was found is kept, so that a later window asks for new addresses
+    only."""
+
+    def __init__(self, target: _native.Target, reader: Reader | None = None) -> None:
+        self._target = target
+        self._reader = reader or Reader(target)
+        self._known: dict[tuple[int, int, int, str], dict[int, list[Line]]] = {}
+        self._sources: dict[tuple[str, int, str], Sources] = {}
+        self._perf_map: bytes | None = None
+        self._vdso = b""
+        self._jit: dict[int, list[Line]] = {}
+        self._ids: dict[tuple[str, int, str], str] = {}
+        self._debuginfod: Debuginfod | None = None
+        if os.environ.get("DEBUGINFOD_URLS", "").strip():
+            from remoteprof.debuginfod import Debuginfod
+
+            self._debuginfod = Debuginfod.from_environment()
+
+    def look(self, mappings: Iterable[Mapping] = ()) -> None:
+        """Reads now what cannot be read any more when the process has ended: the vDSO, build ids of `mappings` as they
+        are in memory, the perf map as it is so far."""
+        with contextlib.suppress(OSError, RemoteprofError):
+            self._read_perf_map()
+        for mapping in mappings:
+            if mapping.path == "[vdso]":
+                self._image(mapping)
+            elif mapping.path.startswith("/"):
+                self._id_in_memory(mapping)
+
+    def lines(self, mappings: Sequence[Mapping], addresses: Iterable[int]) -> dict[int, list[Line]]:
+        """The functions at each of `addresses`, the innermost inlined call first. Addresses of which nothing is known
+        are left out. An address is a program counter or lies inside of a call, as pprof has it."""
+        found: dict[int, list[Line]] = {}
+        rest = sorted(set(addresses))
+        unknown: list[int] = []
+        ordered = sorted(mappings, key=lambda mapping: mapping.start)
+        position = 0
+        for mapping in ordered:
+            while position < len(rest) and rest[position] < mapping.start:
+                unknown.append(rest[position])
+                position += 1
+            first = position
+            while position < len(rest) and rest[position] < mapping.end:
+                position += 1
+            inside = rest[first:position]
+            if inside:
+                of = self._of_mapping(mapping, inside)
+                for address in inside:
+                    if of[address]:
+                        found[address] = of[address]
+                    else:
+                        unknown.append(address)
+        unknown.extend(rest[position:])
+        if unknown:
+            found.update(self._of_jit(unknown))
+        return found
+
+    def sources(self, mapping: Mapping) -> Sources:
+        """What names of a module can come from."""
+        if (mapping.device, mapping.inode, mapping.path) not in self._sources:
+            self._ask(mapping, [])
+        return self._sources.get((mapping.device, mapping.inode, mapping.path), Sources())
+
+    def _of_mapping(self, mapping: Mapping, addresses: list[int]) -> dict[int, list[Line]]:
+        key = (mapping.start, mapping.offset, mapping.inode, mapping.path)
+        known = self._known.setdefault(key, {})
+        new = [address for address in addresses if address not in known]
+        if new:
+            for address, lines in zip(new, self._ask(mapping, new), strict=True):
+                known[address] = lines
+        return known
+
+    def _ask(self, mapping: Mapping, addresses: list[int]) -> list[list[Line]]:
+        if mapping.path == "[vdso]":
+            image = self._image(mapping)
+            return self._symbolize(mapping, image, addresses, "") if image else [[] for _ in addresses]
+        if not mapping.path.startswith("/"):
+            return [[] for _ in addresses]
+        build_id = self._id_in_memory(mapping)
+        descriptor = self._open(mapping)
+        if descriptor is None:
+            return [[] for _ in addresses]
+        try:
+            return self._symbolize(mapping, descriptor, addresses, build_id)
+        finally:
+            os.close(descriptor)
+
+    def _symbolize(
+        self, mapping: Mapping, source: int | bytes, addresses: list[int], build_id: str, debug_file: int = -1
+    ) -> list[list[Line]]:
+        path = mapping.path.removesuffix(" (deleted)")
+        roots = [f"/proc/{self._target.pid}/root", "/"]
+        key = (mapping.device, mapping.inode, mapping.path)
+        try:
+            told = _native.symbolize(
+                source,
+                mapping.start,
+                mapping.offset,
+                addresses,
+                build_id=build_id,
+                path=path if isinstance(source, int) else "",
+                roots=roots if isinstance(source, int) else [],
+                debug_file=debug_file,
+            )
+        except (OSError, ValueError) as error:
+            self._sources[key] = Sources(refused=str(error))
+            return [[] for _ in addresses]
+        if (
+            self._debuginfod is not None
+            and not told["debug_info"]
+            and debug_file < 0
+            and told["build_id"]
+            and addresses
+        ):
+            fetched = self._debuginfod.fetch(told["build_id"])
+            if fetched is not None:
+                try:
+                    return self._symbolize(mapping, source, addresses, build_id, fetched)
+                finally:
+                    os.close(fetched)
+        self._sources[key] = Sources(
+            told["debug_info"], told["debug_file"] or "", told["symtab"], told["dynsym"], told["mini_debug_info"]
+        )
+        return [[Line(*line) for line in lines] for lines in told["lines"]]
+
+    def _open(self, mapping: Mapping) -> int | None:
+        """The mapped file, open; None where it is not to be found any more."""
+        for path in self._reader._places(mapping):
+            try:
+                # O_NONBLOCK: a pipe put in the file's place must not hold us up.
+                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+            except (OSError, ValueError):
+                continue
+            if _is_mapped(descriptor, os.fstat(descriptor), mapping):
+                return descriptor
+            os.close(descriptor)
+        return None
+
+    def _image(self, mapping: Mapping) -> bytes:
+        if not self._vdso:
+            with contextlib.suppress(OSError):
+                self._vdso = self._target.read(mapping.start, min(mapping.end - mapping.start, VDSO_MAX))
+        return self._vdso
+
+    def _id_in_memory(self, mapping: Mapping) -> str:
+        """The build id of what is mapped, whatever became of the file; "" = not known."""
+        key = (mapping.device, mapping.inode, mapping.path)
+        if key not in self._ids:
+            self._ids[key] = ""
+            with contextlib.suppress(OSError, RemoteprofError, ValueError):
+                for other in self._target.mappings():
+                    if (other.device, other.inode, other.path) == key and other.offset == 0:
+                        head = self._target.read(other.start, min(other.end - other.start, HEAD_MAX))
+                        # Of a file's head, most of what pyelftools wants to see first is missing.
+                        self._ids[key] = _native.symbolize(head, other.start, 0, [])["build_id"]
+                        break
+        return self._ids[key]
+
+    def _read_perf_map(self) -> bytes:
+        # The pid may be another process's by now.
+        if _native.Target(self._target.pid).start_time == self._target.start_time:
+            self._perf_map = _native.perf_map(self._target.pid)
+        return self._perf_map or b""
+
+    def _of_jit(self, addresses: list[int]) -> dict[int, list[Line]]:
+        new = [address for address in addresses if address not in self._jit]
+        if new:
+            # Written while the program runs: what was read before may lack the newest code.
+            with contextlib.suppress(OSError, RemoteprofError):
+                self._read_perf_map()
+            for address, name in zip(new, _native.perf_map_names(self._perf_map or b"", new), strict=True):
+                self._jit[address] = [Line(name, name, "", 0, 0, 0)] if name else []
+        return {address: self._jit[address] for address in addresses if self._jit[address]}
