@@ -87,7 +87,7 @@ class Batch:
 
     @property
     def mappings(self) -> list[Mapping]:
-        """Executable mappings met while sampling."""
+        """The executable mappings that native frames are in."""
 
     @property
     def stats(self) -> dict[str, Any]:
@@ -101,8 +101,8 @@ class Link:
     """The supervisor's end of the socket to a sampler process. Only one thread may use it."""
 
     def __init__(self, fd: int) -> None: ...
-    def add(self, pid: int) -> None:
-        """Answered by an `added` or `failed` event."""
+    def add(self, pid: int, native: bool) -> None:
+        """`native`: a process without a known runtime will do. Answered by an `added` or `failed` event."""
 
     def launch(self, argv: list[bytes], environment: list[bytes]) -> None:
         """Fork CMD, held before its exec until start(); answered by `added` or `failed`. If it cannot be executed,
@@ -117,8 +117,9 @@ class Link:
         native: bool,
         nonblocking: bool,
         max_pause_ns: int,
+        max_stack: int,
     ) -> None:
-        """Begin sampling all targets. duration_ns and max_ticks: 0 = no end. Ends with a `finished` event."""
+        """Begin sampling all targets. max_stack: most bytes of one native stack copied. duration_ns and max_ticks: 0 = no end. Ends with a `finished` event."""
 
     def progress(self) -> None:
         """Answered by a `progress` event."""
@@ -132,7 +133,7 @@ class Link:
 class Event:
     """One message of the sampler."""
 
-    kind: Literal["added", "failed", "exited", "note", "progress", "batch", "finished"]
+    kind: Literal["added", "failed", "exited", "progress", "batch", "finished"]
     pid: int
     """added, failed, exited, batch."""
     status: int
@@ -141,8 +142,6 @@ class Event:
     """progress: samples so far."""
     pause_p99_us: float
     """progress."""
-    message: str
-    """note."""
     batch: Batch | None
     error: Exception | None
     """failed: the exception to raise."""

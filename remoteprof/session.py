@@ -20,9 +20,12 @@ if TYPE_CHECKING:
     from remoteprof.modules import Module, Reader
     from remoteprof.profile.model import Profile
     from remoteprof.profile.stacks import ThreadStack
+    from remoteprof.symbols import Names, Symbols
 
 MAX_RATE = 1e6
 """Hz; a period of a microsecond is below what a sample costs."""
+MIN_STACK, MAX_STACK = 16 << 10, 2 << 20
+"""Bounds on the bytes of one native stack that are copied."""
 _LOOKS = (0.1, 0.3, 1.0, 3.0, 10.0)
 """Seconds between looks at what is mapped: libraries come early; what comes late is met while sampling."""
 BIASED = "biased: no thread was stopped (--nonblocking); stacks that change quickly are underrepresented"
@@ -41,6 +44,10 @@ class Options:
     native: bool = True
     nonblocking: bool = False
     max_pause_ns: int = 1_000_000
+    native_all: bool = False
+    """Show the frames of the interpreter's own machinery too."""
+    max_stack: int = 512 << 10
+    """Most bytes of one native stack copied."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= MAX_RATE:
@@ -51,6 +58,8 @@ class Options:
             raise UsageError("a duration must be positive", "for example 10s")
         if not 0 < self.max_pause_ns < 1 << 63:
             raise UsageError("a longest pause must be positive", "for example 1ms")
+        if not MIN_STACK <= self.max_stack <= MAX_STACK:
+            raise UsageError(f"{self.max_stack} bytes of stack are not possible", "give 16KiB to 2MiB")
 
 
 @dataclass(slots=True)
@@ -62,6 +71,8 @@ class Recording:
     """CLOCK_MONOTONIC: what attached_ms and first_sample_ms count from."""
     batches: list[Batch] = field(default_factory=list)
     modules: dict[int, list[Module]] = field(default_factory=dict)
+    names: list[Names] = field(default_factory=list)
+    """Of the native frames of each batch."""
     notes: list[str] = field(default_factory=list)
 
     def stats(self) -> dict[str, Any]:
@@ -79,7 +90,7 @@ class Recording:
         """The profile, with `command` and the summary among its comments."""
         from remoteprof.profile.build import build
 
-        profile = build(self.batches, self.options.rate, self.modules)
+        profile = build(self.batches, self.options.rate, self.modules, self.names, self.options.native_all)
         profile.notes = list(dict.fromkeys([*profile.notes, *self.notes]))
         profile.stats = self.stats()
         profile.comments = [f"command: {command}", *self._facts(), *statistics.summary(profile.stats), *profile.notes]
@@ -109,6 +120,7 @@ class Session:
         self._recording = Recording(options, time.monotonic_ns() if since_ns is None else since_ns)
         self._launched = 0
         self._readers: dict[int, Reader | None] = {}
+        self._symbols: dict[int, Symbols] = {}
         self._finished = False
 
     def __enter__(self) -> Session:
@@ -132,7 +144,8 @@ class Session:
         """Adds process `pid`. Raises ProcessNotFound, PermissionDenied, NothingToProfile, SamplerDied."""
         if pid == os.getpid():
             self.sampler.allow_tracing_us()
-        self.sampler.ask(lambda link: link.add(pid))
+        native = self.options.native and not self.options.nonblocking
+        self.sampler.ask(lambda link: link.add(pid, native))
         self._expect_added()
 
     def launch(self, arguments: list[bytes], environment: list[bytes]) -> int:
@@ -163,6 +176,7 @@ class Session:
                 options.native,
                 options.nonblocking,
                 options.max_pause_ns,
+                options.max_stack,
             )
         )
 
@@ -216,8 +230,6 @@ class Session:
         if event.kind == "batch" and event.batch is not None:
             self._recording.batches.append(event.batch)
             self.sampler.peak_memory()
-        elif event.kind == "note":
-            self._recording.notes.append(event.message)
         elif event.kind == "exited" and self._launched and event.pid == self._launched:
             self.exit_status = event.status
         elif event.kind == "finished":
@@ -241,6 +253,16 @@ class Session:
                 if reader is None:
                     reader = self._readers[pid] = Reader(Target(pid))
                 reader.look()
+                if self.options.native:
+                    self._look_at_symbols(pid, reader)
+
+    def _look_at_symbols(self, pid: int, reader: Reader) -> None:
+        from remoteprof.symbols import Symbols
+
+        symbols = self._symbols.get(pid)
+        if symbols is None:
+            symbols = self._symbols[pid] = Symbols(reader.target, reader)
+        symbols.look(reader.mappings())
 
     def _settle_modules(self) -> None:
         self._look()
@@ -255,6 +277,9 @@ class Session:
                     self._recording.notes.append(
                         f"no build id could be read of {reader.unreadable} modules of pid {pid}"
                     )
+        for batch in self._recording.batches:
+            symbols = self._symbols.get(batch.pid)
+            self._recording.names.append(symbols.of_batch(batch) if symbols is not None else {})
 
 
 def record(
@@ -266,11 +291,13 @@ def record(
     native: bool = True,
     nonblocking: bool = False,
     max_pause: float = 0.001,
+    native_all: bool = False,
 ) -> Profile:
     """Records process `pid` (this one too) for `duration` seconds, or until it ends, and gives the profile.
 
     rate: samples a second of each thread. idle: sample sleeping threads as well. nonblocking: never stop a thread (the
-    result is biased). max_pause: seconds that a thread is stopped for at most.
+    result is biased, and without native frames). max_pause: seconds that a thread is stopped for at most. native:
+    frames of C, C++ and Rust too; native_all: also the interpreter's own machinery between Python frames.
 
     The profile has the columns samples, cpu, wall and (for a Python) gil; `.stats` tells how the recording went.
     Raises UsageError, ProcessNotFound, PermissionDenied, AlreadyTraced, NothingToProfile or SamplerDied.
@@ -279,7 +306,7 @@ def record(
     cpu = time.thread_time_ns()
     if not duration > 0:
         raise UsageError("a duration must be positive", "give seconds")
-    options = Options(rate, round(duration * 1e9), 0, idle, native, nonblocking, round(max_pause * 1e9))
+    options = Options(rate, round(duration * 1e9), 0, idle, native, nonblocking, round(max_pause * 1e9), native_all)
     with Session(options, since_ns=began) as session:
         session.attach(pid)
         session.start()
@@ -291,15 +318,20 @@ def record(
     return profile
 
 
-def dump(pid: int, *, native: bool = True) -> list[ThreadStack]:
+def dump(pid: int, *, native: bool = True, native_all: bool = False) -> list[ThreadStack]:
     """The stack of every thread of process `pid`, once. Raises as record()."""
     from remoteprof.profile.stacks import thread_stacks
 
     with Session(Options(max_ticks=1, native=native)) as session:
         session.attach(pid)
         session.start()
-        recording = session.run(modules=False)
-    return [stack for batch in recording.batches for stack in thread_stacks(batch)]
+        recording = session.run(modules=native)
+    names = recording.names or [{}] * len(recording.batches)
+    return [
+        stack
+        for batch, of in zip(recording.batches, names, strict=True)
+        for stack in thread_stacks(batch, of, native_all)
+    ]
 
 
 def own_cost(session: Session) -> dict[str, int]:

@@ -21,6 +21,7 @@ SUMS = (
     "cpu_ns_process",
     "unseen_cpu_ns",
     "syscalls_restarted",
+    "unmatched",
 )
 """Fields that add up over the processes and windows of a recording, in the order of the object."""
 
@@ -47,6 +48,11 @@ def merge(parts: Iterable[dict[str, Any]], since_ns: int) -> dict[str, Any]:
             for key in cache:
                 cache[key] += int(counts.get(key, 0))
     merged["caches"] = caches
+    cut: dict[str, int] = {}
+    for part in parts:
+        for reason, count in part.get("cut", {}).items():
+            cut[reason] = cut.get(reason, 0) + int(count)
+    merged["cut"] = cut
     pauses = [part.get("pause_us", {}) for part in parts]
     merged["pause_us"] = {
         "count": sum(pause.get("count", 0) for pause in pauses),
@@ -92,6 +98,9 @@ def summary(stats: dict[str, Any]) -> list[str]:
         f"cpu {duration_text(stats['cpu_ns_sampled'])} sampled of {duration_text(stats['cpu_ns_process'])} used"
         f" ({duration_text(stats['unseen_cpu_ns'])} unseen)",
     ]
+    if stats["cut"] or stats["unmatched"]:
+        reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(stats["cut"].items()))
+        lines.append(f"native stacks: cut short {reasons or '0 ×'}; {stats['unmatched']} unmatched")
     if pause["count"]:
         total = duration_text(pause["total"] * 1e3)
         lines.append(

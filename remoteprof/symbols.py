@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from remoteprof import _native
 from remoteprof.errors import RemoteprofError
 from remoteprof.modules import VDSO_MAX, Reader
-from remoteprof.modules.elf import _is_mapped
+from remoteprof.modules.elf import is_mapped
 
 if TYPE_CHECKING:
     from remoteprof.debuginfod import Debuginfod
@@ -36,6 +36,11 @@ class Line(NamedTuple):
     line: int
     column: int
     start_line: int
+
+
+Names = dict[tuple[int, int], list[Line]]
+"""The functions at native frames, by index of the batch's mapping (-1 = none) and address; the innermost inlined call
+first. What nothing is known of is left out."""
 
 
 class Sources(NamedTuple):
@@ -109,6 +114,20 @@ class Symbols:
             found.update(self._of_jit(unknown))
         return found
 
+    def of_batch(self, batch: _native.Batch) -> Names:
+        """The functions at every native frame of a batch, by its mapping and address."""
+        places: dict[int, set[int]] = {}
+        for kind, _, _, _, _, address, mapping in batch.frames:
+            if kind == "native":
+                places.setdefault(mapping, set()).add(address)
+        names: Names = {}
+        mappings = batch.mappings
+        for index, addresses in places.items():
+            # One at a time: over the time of a recording the same addresses may have belonged to several.
+            found = self.lines([mappings[index]] if index >= 0 else [], addresses)
+            names.update({(index, address): lines for address, lines in found.items()})
+        return names
+
     def sources(self, mapping: Mapping) -> Sources:
         """What names of a module can come from."""
         if (mapping.device, mapping.inode, mapping.path) not in self._sources:
@@ -179,13 +198,13 @@ class Symbols:
 
     def _open(self, mapping: Mapping) -> int | None:
         """The mapped file, open; None where it is not to be found any more."""
-        for path in self._reader._places(mapping):
+        for path in self._reader.places(mapping):
             try:
                 # O_NONBLOCK: a pipe put in the file's place must not hold us up.
                 descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
             except (OSError, ValueError):
                 continue
-            if _is_mapped(descriptor, os.fstat(descriptor), mapping):
+            if is_mapped(descriptor, os.fstat(descriptor), mapping):
                 return descriptor
             os.close(descriptor)
         return None

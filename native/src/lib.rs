@@ -15,5 +15,3 @@ pub mod unwind;
 
 #[cfg(feature = "python")]
 mod python;
-#[cfg(feature = "python")]
-mod symbols_python;

@@ -73,6 +73,12 @@ struct Span {
     at: u32,
 }
 
+impl Span {
+    fn holds(&self, address: u64, size: usize) -> bool {
+        address >= self.address && (address - self.address).saturating_add(size as u64) <= u64::from(self.size)
+    }
+}
+
 /// How long this thread may work on one snapshot. Time in which it had no core is not work: the scheduler's share of a
 /// pause is measured, but to give up reading would not shorten it.
 #[derive(Clone, Copy, Debug)]
@@ -101,6 +107,9 @@ pub struct Snapshot {
     /// Where each load's spans end: a load's spans are searched by halves if they ascend without overlap.
     runs: Vec<(usize, bool)>,
     last: usize,
+    /// The regions of one load, and what it takes along.
+    regions: Vec<Region>,
+    along: Option<Region>,
     budget: Option<Budget>,
     extra_reads: u32,
 }
@@ -117,22 +126,37 @@ impl Snapshot {
         self.spans.clear();
         self.runs.clear();
         self.last = 0;
+        self.along = None;
         self.budget = budget.map(Budget::new);
         self.extra_reads = 0;
     }
 
+    /// The next load copies this region too, after its own.
+    pub fn take_along(&mut self, region: Region) {
+        self.along = Some(region);
+    }
+
+    /// Copies what no load has taken along.
+    pub fn load_rest(&mut self, memory: &dyn Memory) -> Result<(), ReadError> {
+        if self.along.is_some() { self.load(memory, &[]) } else { Ok(()) }
+    }
+
     /// Copies `regions` in one go. Regions from the first unreadable one on are left out, not an error.
     pub fn load(&mut self, memory: &dyn Memory, regions: &[Region]) -> Result<(), ReadError> {
-        let total: usize = regions.iter().map(|region| region.size as usize).sum();
+        let own = regions.len();
+        self.regions.clear();
+        self.regions.extend_from_slice(regions);
+        self.regions.extend(self.along.take());
+        let total: usize = self.regions.iter().map(|region| region.size as usize).sum();
         let start = self.buffer.len();
         if start + total > MAX_SNAPSHOT_BYTES {
             return Err(ReadError::Bound("snapshot over its bound"));
         }
         self.check_budget()?;
         self.buffer.resize(start + total, 0);
-        let filled = memory.read_regions(regions, &mut self.buffer[start..])?;
-        let mut at = start;
-        for region in regions {
+        let filled = memory.read_regions(&self.regions, &mut self.buffer[start..])?;
+        let (mut at, first) = (start, self.spans.len());
+        for region in &self.regions {
             let end = at + region.size as usize;
             if end > start + filled {
                 break;
@@ -143,8 +167,31 @@ impl Snapshot {
         self.buffer.truncate(at);
         let apart = |a: &Region, b: &Region| a.address.saturating_add(u64::from(a.size)) <= b.address;
         let ascending = regions.is_sorted_by(apart);
-        self.runs.push((self.spans.len(), ascending));
+        self.runs.push((self.spans.len().min(first + own), ascending));
+        if self.spans.len() > first + own {
+            self.runs.push((self.spans.len(), true));
+        }
         Ok(())
+    }
+
+    /// What was copied from `address` on, at most `size` bytes: the longest that there is, as far as copies join.
+    pub fn piece(&self, address: u64, size: usize) -> &[u8] {
+        let mut longest: &[u8] = &[];
+        for (index, span) in self.spans.iter().enumerate().filter(|(_, span)| span.holds(address, 1)) {
+            let from = span.at as usize + (address - span.address) as usize;
+            let (mut end, mut at) = (span.address + u64::from(span.size), span.at + span.size);
+            // Regions that follow one another in memory and were copied in one load follow one another here too.
+            for next in &self.spans[index + 1..] {
+                if next.address != end || next.at != at {
+                    break;
+                }
+                (end, at) = (end + u64::from(next.size), at + next.size);
+            }
+            if at as usize - from > longest.len() {
+                longest = &self.buffer[from..at as usize];
+            }
+        }
+        &longest[..longest.len().min(size)]
     }
 
     /// `size` bytes at `address`, if they were copied.
@@ -216,15 +263,18 @@ impl Snapshot {
 
     /// The span last used and its neighbour first: spans are mostly met in the order in which they were copied.
     fn find(&mut self, address: u64, size: usize) -> Option<usize> {
-        let holds = |span: &Span| {
-            address >= span.address && (address - span.address).saturating_add(size as u64) <= u64::from(span.size)
-        };
         for index in [self.last, self.last + 1] {
-            if self.spans.get(index).is_some_and(holds) {
+            if self.spans.get(index).is_some_and(|span| span.holds(address, size)) {
                 self.last = index;
                 return Some(index);
             }
         }
+        self.last = self.search(address, size)?;
+        Some(self.last)
+    }
+
+    fn search(&self, address: u64, size: usize) -> Option<usize> {
+        let holds = |span: &Span| span.holds(address, size);
         let mut start = 0;
         for &(end, ascending) in &self.runs {
             let run = &self.spans[start..end];
@@ -235,13 +285,10 @@ impl Snapshot {
                 run.iter().position(holds)
             };
             if let Some(index) = found {
-                self.last = start + index;
-                return Some(self.last);
+                return Some(start + index);
             }
             start = end;
         }
-        let index = start + self.spans[start..].iter().position(holds)?;
-        self.last = index;
-        Some(index)
+        Some(start + self.spans[start..].iter().position(holds)?)
     }
 }

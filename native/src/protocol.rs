@@ -29,6 +29,8 @@ pub struct Options {
     pub nonblocking: bool,
     /// Longest work on one stopped thread.
     pub max_pause_ns: u64,
+    /// Most bytes of one native stack copied.
+    pub max_stack: u32,
 }
 
 /// From the supervisor.
@@ -38,6 +40,8 @@ pub enum Command {
     Add {
         /// Its pid.
         pid: u32,
+        /// Whether one without a known runtime will do: native frames are wanted.
+        native: bool,
     },
     /// Fork CMD and hold it.
     Launch {
@@ -99,8 +103,6 @@ pub enum Event {
         /// The wait status of CMD, -1 for others.
         status: i32,
     },
-    /// Something that people should be told.
-    Note(String),
     /// How it goes.
     Progress {
         /// Stacks so far.
@@ -160,7 +162,7 @@ mod tests {
     #[test]
     fn messages_come_out_as_they_went_in_however_cut() {
         let commands = [
-            Command::Add { pid: 7 },
+            Command::Add { pid: 7, native: true },
             Command::Launch { arguments: vec![b"a\xff".to_vec()], environment: vec![] },
             Command::Stop,
         ];

@@ -4,9 +4,11 @@
 //!
 //! The rules, tried on every version: facts on CPython, "Putting Python frames into the native stack".
 
+use std::fs::File;
 use std::ops::Range;
 
 use object::elf::{self, FileHeader64};
+use object::read::ReadCache;
 use object::read::elf::{FileHeader, Sym};
 use object::{LittleEndian, ReadRef};
 
@@ -80,6 +82,12 @@ impl Evaluation {
         let (range, part) = self.0.get(after.checked_sub(1)?)?;
         (address < range.end).then_some(*part)
     }
+}
+
+/// [`evaluation_ranges`] of an open file.
+pub fn evaluation_of_file(file: File) -> Evaluation {
+    let cache = ReadCache::new(file);
+    evaluation_ranges(&cache)
 }
 
 /// The evaluation loop's ranges in an ELF file, as file addresses: the function, what the compiler split off (`.cold`,

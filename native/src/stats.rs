@@ -118,12 +118,16 @@ pub struct Stats {
     pub syscalls_restarted: u64,
     /// SEIZE calls refused because another tracer held the thread for a moment.
     pub collisions: u64,
+    /// Samples whose Python and native frames could not be put into one order.
+    pub unmatched: u64,
     /// Walks that met a frame chain in the middle of a change and were taken again.
     pub torn: u64,
     /// The rate at the end, Hz: lower than asked for when that could not be kept.
     pub final_rate_hz: f64,
     /// How long threads were held.
     pub pause: Histogram,
+    /// Why native walks ended short of the bottom, with how often.
+    pub cut: Vec<(String, u64)>,
     /// Caches by name.
     pub caches: Vec<(String, Cache)>,
     /// CLOCK_MONOTONIC time of the first sample, 0 if none.
@@ -132,6 +136,16 @@ pub struct Stats {
     pub attached_ns: u64,
     /// Distinct stacks in this window.
     pub distinct_stacks: u64,
+}
+
+impl Stats {
+    /// A native walk ended short of the bottom.
+    pub fn count_cut(&mut self, reason: &str) {
+        match self.cut.iter_mut().find(|(known, _)| known == reason) {
+            Some((_, count)) => *count += 1,
+            None => self.cut.push((reason.to_string(), 1)),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -92,6 +92,7 @@ pub struct Tables {
     /// Stacks by the hash of their frames; equal hashes are chained by trying the next one.
     stack_ids: FxHashMap<u64, StackId>,
     rows: FxHashMap<(u32, StackId, State), Values>,
+    mappings: Vec<Mapping>,
     full: bool,
 }
 
@@ -122,7 +123,7 @@ pub struct Columns {
     pub wall: Vec<u64>,
     /// GIL nanoseconds.
     pub gil: Vec<u64>,
-    /// Executable mappings.
+    /// The executable mappings that native frames are in.
     pub mappings: Vec<Mapping>,
 }
 
@@ -158,6 +159,22 @@ impl Tables {
         self.frames.push(frame);
         self.frame_ids.insert(frame, id);
         id
+    }
+
+    /// Index of a native frame, by the address to look up in a mapping (-1 = in none that is known).
+    pub fn native_frame(&mut self, address: u64, mapping: i32) -> FrameId {
+        let none = self.string("");
+        self.frame(Frame { kind: FrameKind::Native, name: none, file: none, line: 0, start_line: 0, address, mapping })
+    }
+
+    /// Index of an executable mapping that a native frame is in.
+    pub fn mapping(&mut self, mapping: &Mapping) -> i32 {
+        let known = self.mappings.iter().position(|known| known == mapping);
+        let index = known.unwrap_or_else(|| {
+            self.mappings.push(mapping.clone());
+            self.mappings.len() - 1
+        });
+        index as i32
     }
 
     /// Index of a frame that is only a label, such as `[unsampled]`.
@@ -220,7 +237,7 @@ impl Tables {
     }
 
     /// Everything, as columns; the tables are empty afterwards.
-    pub fn take(&mut self, threads: Vec<(u32, String)>, mappings: Vec<Mapping>) -> Columns {
+    pub fn take(&mut self, threads: Vec<(u32, String)>) -> Columns {
         let tables = std::mem::take(self);
         let mut rows: Vec<_> = tables.rows.into_iter().collect();
         rows.sort_unstable_by_key(|(key, _)| *key);
@@ -238,7 +255,7 @@ impl Tables {
             cpu: column(|values| values.cpu),
             wall: column(|values| values.wall),
             gil: column(|values| values.gil),
-            mappings,
+            mappings: tables.mappings,
         }
     }
 }
@@ -265,7 +282,7 @@ mod tests {
             tables.count(0, stack, State::Running, Values { samples: 1, cpu: 5, wall: 7, gil: 2 });
         }
         tables.count(1, one, State::Sleeping, Values { samples: 3, ..Values::default() });
-        let columns = tables.take(vec![(10, "x".into()), (11, "y".into())], Vec::new());
+        let columns = tables.take(vec![(10, "x".into()), (11, "y".into())]);
         assert_eq!(columns.samples.iter().sum::<u64>(), 7);
         assert_eq!(columns.cpu.iter().sum::<u64>(), 20);
         assert_eq!(columns.row_threads, [0, 0, 0, 1]);

@@ -26,12 +26,13 @@ def _print_json(content: Any) -> None:
 @click.command()
 @click.argument("pid", type=process_id)
 @click.option("--native/--no-native", default=True, help="Native frames too.  [default: on]")
+@click.option("--native-all", is_flag=True, help="The interpreter's own machinery too.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def dump(pid: int, native: bool, as_json: bool) -> None:
+def dump(pid: int, native: bool, native_all: bool, as_json: bool) -> None:
     """Show the stack of every thread of process PID, once; the innermost call first."""
     from remoteprof.session import dump as read
 
-    stacks = read(pid, native=native)
+    stacks = read(pid, native=native, native_all=native_all)
     if as_json:
         _print_json([stack.as_dict() for stack in stacks])
         return

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from remoteprof.cli.text import parse_duration
+from remoteprof.cli.text import parse_duration, parse_size
 from remoteprof.errors import ProcessNotFound
 from remoteprof.session import MAX_RATE
 
@@ -21,6 +21,16 @@ def duration(value: str | int) -> int:
         return value
     try:
         return parse_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def size(value: str | int) -> int:
+    """A size, as bytes; a default is bytes already."""
+    if isinstance(value, int):
+        return value
+    try:
+        return parse_size(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -55,6 +65,8 @@ class Choices:
     output: str | None
     format: str | None
     native: bool
+    native_all: bool
+    max_stack: int
     idle: bool
     max_pause: int
     nonblocking: bool
@@ -71,6 +83,8 @@ def recording_options(command: _Command) -> _Command:
             click.option("-o", "--output", metavar="PATH", help="Where to; - = stdout.  [default: NAME-PID.pb.gz]"),
             click.option("-f", "--format", metavar="FORMAT", help="Output format.  [default: by suffix, else pprof]"),
             click.option("--native/--no-native", default=True, help="Native frames too.  [default: on]"),
+            click.option("--native-all", is_flag=True, help="The interpreter's own machinery too."),
+            click.option("--max-stack", type=size, default=512 << 10, help="Of a native stack.  [default: 512KiB]"),
             click.option("--idle/--no-idle", default=True, help="Sleeping threads too.  [default: on]"),
             click.option("--max-pause", type=duration, default=1_000_000, help="Longest stop.  [default: 1ms]"),
             click.option("--nonblocking", is_flag=True, help="Never stop a thread; the result is biased."),

@@ -26,6 +26,8 @@ def session_options(choices: Choices, duration_ns: int) -> Options:
         native=choices.native,
         nonblocking=choices.nonblocking,
         max_pause_ns=choices.max_pause,
+        native_all=choices.native_all,
+        max_stack=choices.max_stack,
     )
 
 

@@ -8,6 +8,7 @@ import re
 import sys
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(us|ms|s|m|h|)")
+_SIZE = re.compile(r"([0-9]{1,12})(|[KkMmGg])(?:i?B)?")
 _UNITS = {"us": 1e3, "ms": 1e6, "s": 1e9, "": 1e9, "m": 60e9, "h": 3600e9}
 
 
@@ -41,6 +42,14 @@ def parse_duration(text: str) -> int:
     if not math.isfinite(value) or not 1 <= value < 1 << 63:
         raise ValueError(f"{text!r} is not a possible duration")
     return round(value)
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size such as 64KiB, 2MiB, or bare bytes. Raises ValueError."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(f"{text!r} is not a size such as 64KiB or 2MiB")
+    return int(match[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[match[2].upper()]
 
 
 def safe_file_name(name: str) -> str:

@@ -94,7 +94,7 @@ class Reader:
     """
 
     def __init__(self, target: Target) -> None:
-        self._target = target
+        self.target = target
         self._proc = Path(f"/proc/{target.pid}")
         self._ids: dict[tuple[str, int, str], str] = {}
         self._seen: dict[tuple[int, int, int, str], Line | Mapping] = {}
@@ -107,7 +107,7 @@ class Reader:
         # Where it has ended, or is not ours, the order of addresses remains.
         with contextlib.suppress(OSError):
             self._main = str((self._proc / "exe").readlink()).removesuffix(DELETED)
-        self.add(self._target.mappings())
+        self.add(self.target.mappings())
         self.add(more)
 
     def add(self, mappings: Iterable[Line | Mapping]) -> None:
@@ -120,6 +120,10 @@ class Reader:
                 del self._seen[old]
             self._seen[key] = mapping
             self._build_id(mapping)
+
+    def mappings(self) -> list[Line | Mapping]:
+        """The ranges seen, in the order of their addresses."""
+        return sorted(self._seen.values(), key=lambda mapping: mapping.start)
 
     def modules(self) -> list[Module]:
         """What was seen, the main binary first; the fake module where there is nothing."""
@@ -143,7 +147,7 @@ class Reader:
             from remoteprof.modules.elf import BadElf, build_id_of_image
 
             try:
-                image = self._target.read(mapping.start, min(mapping.end - mapping.start, VDSO_MAX))
+                image = self.target.read(mapping.start, min(mapping.end - mapping.start, VDSO_MAX))
                 self._vdso = build_id_of_image(image)
             except (OSError, BadElf):
                 self.unreadable += 1
@@ -153,7 +157,7 @@ class Reader:
     def _file_id(self, mapping: Line | Mapping) -> str:
         from remoteprof.modules.elf import BadElf, build_id_of_file
 
-        for path in self._places(mapping):
+        for path in self.places(mapping):
             try:
                 found = build_id_of_file(path, mapping)
             except (OSError, BadElf):
@@ -163,8 +167,8 @@ class Reader:
         self.unreadable += 1
         return ""
 
-    def _places(self, mapping: Line | Mapping) -> Iterator[str]:
-        """Where the mapped file may be found, the surest place last; each is checked to be that file."""
+    def places(self, mapping: Line | Mapping) -> Iterator[str]:
+        """Paths where the mapped file may be found, the surest place last; each is checked to be that file."""
         shown = os.fsencode(mapping.path).replace(b"\\012", b"\n")
         try:
             root = os.fsencode((self._proc / "root").readlink())

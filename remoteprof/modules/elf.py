@@ -96,7 +96,7 @@ def build_id_of_file(path: str, mapping: Line | Mapping) -> str | None:
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not _is_mapped(descriptor, status, mapping):
+        if not stat.S_ISREG(status.st_mode) or not is_mapped(descriptor, status, mapping):
             return None
         return _cached(_Key((status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size), descriptor))
     finally:
@@ -123,7 +123,7 @@ def _cached(key: _Key) -> str:
         return _build_id(stream)
 
 
-def _is_mapped(descriptor: int, status: os.stat_result, mapping: Line | Mapping) -> bool:
+def is_mapped(descriptor: int, status: os.stat_result, mapping: Line | Mapping) -> bool:
     """Whether an open file is the one that is mapped."""
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
     if (device, status.st_ino) == (mapping.device, mapping.inode):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from collections.abc import Mapping as MappingType
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -18,10 +18,13 @@ from remoteprof.profile.model import (
     Sample,
     ValueType,
 )
+from remoteprof.profile.native import NativeFrames
 
 if TYPE_CHECKING:
     from remoteprof._native import Batch
     from remoteprof.modules import Module
+    from remoteprof.symbols import Line as NamedLine
+    from remoteprof.symbols import Names
 
 COUNT = ValueType("samples", "count")
 CPU = ValueType("cpu", "nanoseconds")
@@ -29,13 +32,22 @@ WALL = ValueType("wall", "nanoseconds")
 GIL = ValueType("gil", "nanoseconds")
 
 
-def build(batches: Iterable[Batch], rate: float, modules: MappingType[int, list[Module]] | None = None) -> Profile:
+def build(
+    batches: Iterable[Batch],
+    rate: float,
+    modules: MappingType[int, list[Module]] | None = None,
+    names: Sequence[Names] = (),
+    native_all: bool = False,
+) -> Profile:
     """The profile of `batches`, of one process or several, of one window or several, sampled at `rate` Hz.
 
-    `modules`: what is mapped in each process (by pid), the main binary first. Samples of equal stack and labels are
-    added up, in order of first sight.
+    `modules`: what is mapped in each process (by pid), the main binary first. `names`: the functions at the native
+    frames of each batch. `native_all`: also those that only lead from one Python function to the next. Samples of equal
+    stack and labels are added up, in order of first sight.
     """
     builder = Builder(list(batches), rate, modules or {})
+    builder.names = list(names)
+    builder.native_all = native_all
     return builder.build()
 
 
@@ -45,6 +57,8 @@ class Builder:
     def __init__(self, batches: list[Batch], rate: float, modules: MappingType[int, list[Module]]) -> None:
         self._batches = batches
         self._modules = modules
+        self.names: list[Names] = []
+        self.native_all = False
         self._functions: dict[tuple[str, str, str, int], Function] = {}
         self._locations: dict[tuple[object, ...], Location] = {}
         self._samples: dict[tuple[tuple[int, ...], tuple[Label, ...]], Sample] = {}
@@ -65,8 +79,8 @@ class Builder:
         for pid in pids:
             for module in self._modules.get(pid, ()):
                 self._mapping(pid, module.start, module.end, module.offset, module.path, module.build_id)
-        for batch in self._batches:
-            self._add(batch)
+        for index, batch in enumerate(self._batches):
+            self._add(batch, self.names[index] if index < len(self.names) else {})
         profile.samples = list(self._samples.values())
         # What takes every address where nothing is known to be mapped.
         profile.mappings = list(self._mappings.values()) or [Mapping()]
@@ -79,21 +93,28 @@ class Builder:
         profile.notes = list(dict.fromkeys(note for batch in self._batches for note in batch.notes))
         return profile
 
-    def _add(self, batch: Batch) -> None:
-        locations = self._batch_locations(batch)
+    def _add(self, batch: Batch, names: Names) -> None:
+        native = NativeFrames(batch, names, self.native_all)
+        locations, shown = self._batch_locations(batch, native)
         starts = memoryview(batch.stack_starts).cast("I").tolist()
         frames = memoryview(batch.stack_frames).cast("I").tolist()
         empty = (self._location(EMPTY_STACK, EMPTY_STACK, "", 0, 0, 0, None),)
-        stacks = [tuple([locations[frame] for frame in frames[start:end]]) or empty for start, end in pairwise(starts)]
+        stacks = []
+        for start, end in pairwise(starts):
+            stack = frames[start:end]
+            if native.merged(stack):
+                stacks.append(tuple([place for frame in stack if (place := shown[frame]) is not None]) or empty)
+            else:
+                stacks.append(tuple([locations[frame] for frame in stack]) or empty)
         # A location's identity stands for it in keys: dataclasses of equal content are one object here.
         keys = [tuple(map(id, stack)) for stack in stacks]
         columns = {name: memoryview(column) for name, column in batch.rows.items()}
-        thread, stack, state = (columns[name].cast("I").tolist() for name in ("thread", "stack", "state"))
+        thread, stack_column, state = (columns[name].cast("I").tolist() for name in ("thread", "stack", "state"))
         names = ["samples", "cpu", "wall"] + ["gil"] * self._with_gil
         values = zip(*(columns[name].cast("Q").tolist() for name in names), strict=True)
         labels: dict[tuple[int, int], tuple[Label, ...]] = {}
         samples = self._samples
-        for thread_index, stack_index, state_index, row in zip(thread, stack, state, values, strict=True):
+        for thread_index, stack_index, state_index, row in zip(thread, stack_column, state, values, strict=True):
             of_row = labels.get((thread_index, state_index))
             if of_row is None:
                 of_row = labels[thread_index, state_index] = self._labels(
@@ -118,27 +139,39 @@ class Builder:
             labels.append(Label("thread_name", name))
         return tuple(labels)
 
-    def _batch_locations(self, batch: Batch) -> list[Location]:
+    def _batch_locations(self, batch: Batch, native: NativeFrames) -> tuple[list[Location], list[Location | None]]:
+        """The location of each frame, and the same for stacks in which some are left out."""
         mappings: list[Mapping | None] = [
             self._mapping(
                 batch.pid, mapping.start, mapping.end, mapping.offset, mapping.path.removesuffix(" (deleted)")
             )
-            if mapping.path
-            else None
             for mapping in batch.mappings
         ]
-        return [
-            self._location(
-                name,
-                name,
-                file,
-                line,
-                start_line,
-                address,
-                mappings[index] if kind == "native" and index >= 0 else None,
-            )
-            for kind, name, file, line, start_line, address, index in batch.frames
-        ]
+        locations: list[Location] = []
+        shown: list[Location | None] = []
+        for index, (kind, name, file, line, start_line, address, mapping_index) in enumerate(batch.frames):
+            if kind == "native":
+                mapping = mappings[mapping_index] if mapping_index >= 0 else None
+                lines, left = native.lines(index), native.shown(index)
+                place = self._place(address, mapping, lines)
+                locations.append(place)
+                shown.append(place if left == lines else None if left is None else self._place(address, mapping, left))
+            else:
+                place = self._location(name, name, file, line, start_line, 0, None)
+                locations.append(place)
+                shown.append(place)
+        return locations, shown
+
+    def _place(self, address: int, mapping: Mapping | None, lines: list[NamedLine]) -> Location:
+        key = (address, id(mapping) if mapping else 0, tuple(lines))
+        location = self._locations.get(key)
+        if location is None:
+            of_lines = [
+                Line(self._function(line.name, line.system_name, line.file, line.start_line), line.line, line.column)
+                for line in lines
+            ]
+            location = self._locations[key] = Location(of_lines, mapping, address)
+        return location
 
     def _mapping(self, pid: int, start: int, end: int, offset: int, path: str, build_id: str = "") -> Mapping | None:
         if not path:

@@ -5,8 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from remoteprof.profile.native import NativeFrames
+
 if TYPE_CHECKING:
     from remoteprof._native import Batch
+    from remoteprof.symbols import Names
 
 
 class Frame(NamedTuple):
@@ -42,8 +45,10 @@ class ThreadStack:
         }
 
 
-def thread_stacks(batch: Batch) -> list[ThreadStack]:
-    """The last stack of each thread that was sampled, in the order of thread ids."""
+def thread_stacks(batch: Batch, names: Names | None = None, native_all: bool = False) -> list[ThreadStack]:
+    """The last stack of each thread that was sampled, in the order of thread ids. `names`: the functions at the batch's
+    native frames; `native_all`: also those that only lead from one Python function to the next."""
+    native = NativeFrames(batch, names or {}, native_all)
     starts = memoryview(batch.stack_starts).cast("I")
     indices = memoryview(batch.stack_frames).cast("I")
     rows = batch.rows
@@ -56,9 +61,17 @@ def thread_stacks(batch: Batch) -> list[ThreadStack]:
             continue  # CPU time that no stack was seen for
         tid, name = batch.threads[thread[row]]
         one = found[tid] = ThreadStack(batch.pid, tid, name, batch.states[state[row]], gil[row] > 0)
-        for index in indices[starts[stack[row]] : starts[stack[row] + 1]]:
-            _, function, file, line, _, address, mapping = frames[index]
-            one.frames.append(
-                Frame(function, file, max(line, 0), address, mappings[mapping].path if mapping >= 0 else "")
-            )
+        of_row = indices[starts[stack[row]] : starts[stack[row] + 1]].tolist()
+        merged = native.merged(of_row)
+        for index in of_row:
+            kind, function, file, line, _, address, mapping = frames[index]
+            module = mappings[mapping].path if mapping >= 0 else ""
+            if kind != "native":
+                one.frames.append(Frame(function, file, max(line, 0)))
+                continue
+            lines = native.shown(index) if merged else native.lines(index)
+            for known in lines or []:
+                one.frames.append(Frame(known.name, known.file, known.line, address, module))
+            if lines == []:
+                one.frames.append(Frame("", "", 0, address, module))
     return [found[tid] for tid in sorted(found)]

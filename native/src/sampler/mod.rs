@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
@@ -106,7 +107,7 @@ fn not_python(pid: u32, name: &str) -> Error {
     Error::new(
         ErrorKind::Unsupported,
         format!("process {pid} ({name}) is not a Python process"),
-        "only CPython 3.8 to 3.14 can be profiled for now; see `remoteprof modules PID` for what it maps",
+        "without native frames only CPython 3.8 to 3.14 can be profiled: leave out --no-native and --nonblocking",
     )
 }
 
@@ -150,8 +151,8 @@ impl Sampler {
         }
         while let Some(command) = protocol::decode(&mut self.input)? {
             match command {
-                Command::Add { pid } => {
-                    let event = match self.add(pid) {
+                Command::Add { pid, native } => {
+                    let event = match self.add(pid, native) {
                         Ok(()) => Event::Added { pid },
                         Err(error) => Event::Failed(error),
                     };
@@ -171,7 +172,7 @@ impl Sampler {
         Ok(true)
     }
 
-    fn add(&mut self, pid: u32) -> Result<(), Error> {
+    fn add(&mut self, pid: u32, native: bool) -> Result<(), Error> {
         linux::check_not_traced(pid)?;
         let mut subject = Subject::new(Process::open(pid)?, false);
         let age = || {
@@ -179,11 +180,19 @@ impl Sampler {
             sys::boottime_ns().saturating_sub(start)
         };
         let patience = sys::monotonic_ns() + STARTUP_NS.saturating_sub(age());
-        while !subject.open_runtime()? {
-            if sys::monotonic_ns() >= patience {
-                return Err(not_python(pid, &subject.process.name));
+        loop {
+            match subject.open_runtime() {
+                Ok(true) => break,
+                // A runtime that is not there yet is looked for while sampling.
+                Ok(false) if native => break,
+                Err(error) if native => {
+                    subject.note(error.message);
+                    break;
+                }
+                Ok(false) if sys::monotonic_ns() < patience => std::thread::sleep(Duration::from_millis(5)),
+                Ok(false) => return Err(not_python(pid, &subject.process.name)),
+                Err(error) => return Err(error),
             }
-            std::thread::sleep(std::time::Duration::from_millis(5));
         }
         self.subjects.push(subject);
         Ok(())
@@ -219,7 +228,7 @@ impl Sampler {
         self.pace = Pace::new(now, options.rate);
         self.end = if options.duration_ns == 0 { u64::MAX } else { now.saturating_add(options.duration_ns) };
         for subject in &mut self.subjects {
-            subject.start(now, options.idle);
+            subject.start(now, &options);
         }
         self.options = Some(options);
         Ok(())
@@ -301,7 +310,7 @@ impl Sampler {
                 self.say(&Event::Exited { pid: subject.process.pid, status: -1 })?;
             }
             subject.stats.final_rate_hz = rate;
-            if subject.launched && subject.runtime_name().is_empty() {
+            if subject.launched && !subject.native() && subject.runtime_name().is_empty() {
                 self.say(&Event::Failed(not_python(subject.process.pid, &subject.process.name)))?;
             }
             let batch = subject.finish(now);

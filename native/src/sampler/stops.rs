@@ -3,12 +3,13 @@
 use std::io;
 use std::time::Duration;
 
-use super::subject::{Sample, TORN};
+use super::subject::{NOT_COPIED, Sample, TORN, Walked};
 use super::{Flight, Sampler, thread};
 use crate::error::ReadError;
 use crate::tables::State;
 use crate::target::ptrace::{self, Change};
 use crate::target::{linux, procfs, sys};
+use crate::unwind::Registers;
 
 /// Stops on threads that hold a core, under way at one time: each waits for the others to be read.
 const MAX_STOPS: usize = 4;
@@ -169,9 +170,15 @@ impl Sampler {
         let max_pause = self.options.as_ref().map_or(1_000_000, |options| options.max_pause_ns);
         let subject = &mut self.subjects[flight.subject];
         self.scratch.snapshot.begin(Some(Duration::from_nanos(max_pause)));
+        let registers = if subject.native() { ptrace::registers(tid).ok() } else { None };
+        (self.scratch.start, self.scratch.syscall) = (registers.as_ref().map(Registers::stopped), -1);
         let read = subject.copy(tid, &mut self.scratch);
         let ran = subject.threads.get_mut(&tid).and_then(thread::Thread::schedstat);
-        let restarted = change == Change::Interrupted && ptrace::maybe_interrupted(tid) && ptrace::restart_syscall(tid);
+        let interrupted = || match &registers {
+            Some(registers) => registers.rax as i64 == -i64::from(libc::EINTR),
+            None => ptrace::maybe_interrupted(tid),
+        };
+        let restarted = change == Change::Interrupted && interrupted() && ptrace::restart_syscall(tid);
         let _ = ptrace::detach(tid, signal);
         let now = sys::monotonic_ns();
         subject.stats.pause.add(now - if flight.on_core { flight.asked } else { reaped });
@@ -180,7 +187,14 @@ impl Sampler {
             thread.in_flight = false;
             thread.rest = restarted;
         }
-        let mut read = subject.settle(read, &mut self.scratch);
+        let mut read = subject.settle(tid, read, &mut self.scratch);
+        if read.is_ok() && self.scratch.walked == Some(Walked::Again) {
+            if flight.attempts < MAX_ATTEMPTS && !restarted {
+                self.interrupt(flight.subject, tid, flight.attempts + 1);
+                return;
+            }
+            self.scratch.walked = Some(Walked::Cut(NOT_COPIED));
+        }
         if read == Err(ReadError::Corrupt(TORN)) {
             subject.stats.torn += 1;
             if flight.attempts < MAX_ATTEMPTS && !restarted {
@@ -208,13 +222,14 @@ impl Sampler {
         let now = sys::monotonic_ns();
         let subject = &mut self.subjects[index];
         self.scratch.snapshot.begin(None);
+        (self.scratch.start, self.scratch.syscall) = (None, -1);
         let read = subject.copy(tid, &mut self.scratch);
-        let mut read = subject.settle(read, &mut self.scratch);
+        let mut read = subject.settle(tid, read, &mut self.scratch);
         if read.is_ok() {
             let first = self.scratch.stack.frames.clone();
             self.scratch.snapshot.begin(None);
             let second = subject.copy(tid, &mut self.scratch);
-            read = subject.settle(second, &mut self.scratch);
+            read = subject.settle(tid, second, &mut self.scratch);
             if read.is_ok() && self.scratch.stack.frames != first {
                 read = Err(ReadError::Corrupt("moved while read"));
             }

@@ -18,6 +18,15 @@ pub struct Asleep {
     pub state: State,
 }
 
+/// What is known of a thread's native stack.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ThreadStack {
+    /// The stack pointer of its first frame, 0 = not known.
+    pub base: u64,
+    /// Bytes to copy while that is not known.
+    pub want: u32,
+}
+
 /// What a read stack counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -52,6 +61,8 @@ pub struct Thread {
     pub collided_since: u64,
     /// Its stack while it sleeps.
     pub asleep: Option<Asleep>,
+    /// Its native stack.
+    pub stack: ThreadStack,
 }
 
 impl Thread {
@@ -68,6 +79,7 @@ impl Thread {
             rest: false,
             collided_since: 0,
             asleep: None,
+            stack: ThreadStack::default(),
         }
     }
 

@@ -37,7 +37,7 @@ use rule::Rule;
 use stack::Stack;
 
 /// Most frames of one native stack.
-pub const MAX_NATIVE_DEPTH: usize = 1024;
+pub const MAX_NATIVE_DEPTH: usize = 8192;
 /// Most addresses whose rules are kept.
 const MAX_RULES: usize = 1 << 16;
 /// Most signal trampolines of one process (one for each C library in it).
@@ -87,6 +87,20 @@ pub enum Reason {
     StackPointer,
     /// The table makes no sense.
     BadTable,
+}
+
+impl Reason {
+    /// In words.
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::Depth => "too deep",
+            Reason::UnknownCode => "code in no known mapping",
+            Reason::NoTables => "no unwind tables",
+            Reason::LostRegister => "a register is lost",
+            Reason::StackPointer => "stack pointer out of order",
+            Reason::BadTable => "bad unwind table",
+        }
+    }
 }
 
 /// What is known of a code address.
@@ -146,6 +160,12 @@ impl Unwinder {
     /// Whether `pc` is in a known executable mapping.
     pub fn knows(&self, pc: u64) -> bool {
         self.regions.find(pc).is_some()
+    }
+
+    /// What was added to the addresses of the file whose code is at `pc`.
+    pub fn bias(&self, pc: u64) -> Option<u64> {
+        let region = self.regions.get(self.regions.find(pc)?)?;
+        region.elf.as_ref().map(|_| region.bias)
     }
 
     /// The indices of executable mappings that no table covers.

@@ -109,6 +109,11 @@ impl CPython {
         self.version.clone()
     }
 
+    /// Where `_PyRuntime` is.
+    pub fn runtime_address(&self) -> u64 {
+        self.threads.runtime
+    }
+
     /// Reads the list of threads again: to be called at about 10 Hz, and when a thread is unknown. The target may run.
     ///
     /// Errors: the process is gone or may not be read; a list in change is no error.
@@ -133,10 +138,7 @@ impl CPython {
         tid: u32,
         stack: &mut PyStack,
     ) -> Result<(), ReadError> {
-        stack.frames.clear();
-        stack.groups.clear();
-        stack.end = End::Base;
-        stack.holds_gil = false;
+        stack.clear();
         self.walk.clear();
         self.seen.clear();
         let mut loaded = self.load(memory, snapshot, tid)?;
@@ -420,6 +422,14 @@ impl PyStack {
         }
         self.groups.push(Group { address, frames: *frames });
         *frames = 0;
+    }
+
+    /// Without frames.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.groups.clear();
+        self.end = End::Base;
+        self.holds_gil = false;
     }
 
     fn tear(&mut self) {

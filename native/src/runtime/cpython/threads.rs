@@ -43,7 +43,7 @@ pub(super) struct Thread {
 pub(super) struct Threads {
     pub by_tid: FxHashMap<u32, Thread>,
     pub namespace: Namespace,
-    runtime: u64,
+    pub runtime: u64,
     /// 3.8 to 3.10: offset of the tid in `struct pthread`.
     pub pthread_tid: Option<u32>,
 }

@@ -1,5 +1,6 @@
 //! One process under recording: its threads, its runtime, its tables and figures.
 
+mod native;
 mod program;
 mod stacks;
 
@@ -7,13 +8,14 @@ use rustc_hash::FxHashMap;
 
 use super::known::KnownStacks;
 use super::thread::{Outcome, Thread};
-use crate::protocol::Batch;
-use crate::runtime::cpython::{CPython, CodeId};
+use crate::protocol::{Batch, Options};
+use crate::runtime::cpython::CPython;
 use crate::stats::Stats;
-use crate::tables::{FrameId, StackId, State, Tables, Values};
+use crate::tables::{StackId, State, Tables, Values};
 use crate::target::linux::{Image, Process};
 use crate::target::procfs::{self, Look, Schedstat, TaskFolder, ThreadFiles};
 use crate::target::sys;
+use crate::unwind::Registers;
 
 /// Shortest time between two looks at the number of threads.
 const MIN_SCAN_NS: u64 = 10_000_000;
@@ -23,6 +25,9 @@ const MAX_SCAN_NS: u64 = 100_000_000;
 const SCAN_SHARE: u64 = 1000;
 /// How often it is checked that the process still runs the same program, and that the runtime's threads are known.
 const CHECK_NS: u64 = 100_000_000;
+use native::Native;
+pub use native::{NOT_COPIED, Walked};
+use stacks::PythonFrames;
 pub use stacks::{Scratch, TORN};
 
 /// What a tick found a thread doing.
@@ -74,6 +79,7 @@ pub struct Subject {
     /// Whether ticks are counted.
     idle: bool,
     image: Option<Image>,
+    native: Option<Native>,
     runtime: Option<CPython>,
     runtime_name: String,
     runtime_attempts: u32,
@@ -88,7 +94,7 @@ pub struct Subject {
     rows: Vec<(u32, String)>,
     row_ids: FxHashMap<(u32, String), u32>,
     tables: Tables,
-    frame_ids: FxHashMap<(CodeId, u32), FrameId>,
+    python: PythonFrames,
     known: KnownStacks,
     notes: Vec<String>,
     cpu_start: u64,
@@ -108,6 +114,7 @@ impl Subject {
             threads: FxHashMap::default(),
             stats: Stats { attached_ns: sys::monotonic_ns(), ..Stats::default() },
             idle: true,
+            native: None,
             runtime: None,
             runtime_name: String::new(),
             runtime_attempts: 0,
@@ -122,7 +129,7 @@ impl Subject {
             rows: Vec::new(),
             row_ids: FxHashMap::default(),
             tables: Tables::default(),
-            frame_ids: FxHashMap::default(),
+            python: PythonFrames::default(),
             known: KnownStacks::default(),
             notes: Vec::new(),
             cpu_start: 0,
@@ -133,14 +140,29 @@ impl Subject {
     }
 
     /// Sampling begins: what the process used before is not ours to count.
-    pub fn start(&mut self, now: u64, idle: bool) {
-        self.idle = idle;
+    pub fn start(&mut self, now: u64, options: &Options) {
+        self.idle = options.idle;
+        // A running thread has no registers to go by.
+        self.native = (options.native && !options.nonblocking).then(|| Native::new(options.max_stack));
+        if let Some(native) = &mut self.native
+            && !self.launched
+        {
+            native.renew(&self.process);
+            if let Some(python) = &self.runtime {
+                native.find_evaluation(&self.process, python.runtime_address());
+            }
+        }
         self.started = now;
         self.started_unix = sys::realtime_ns();
         self.cpu_start = if self.launched { 0 } else { self.process_cpu() };
         self.cpu_last = self.cpu_start;
         self.task_folder = TaskFolder::open(self.process.pid).ok();
         self.scan(now, true);
+    }
+
+    /// Whether native frames are read.
+    pub fn native(&self) -> bool {
+        self.native.is_some()
     }
 
     /// Such as `CPython 3.12.1`, or nothing.
@@ -250,8 +272,10 @@ impl Subject {
                 thread.last_sample = now;
                 return Found::Done;
             }
-            Look::Blocked { .. } => {
+            Look::Blocked { number, sp, pc } => {
                 thread.rest = false;
+                scratch.syscall = number;
+                scratch.start = (self.native.is_some() && sp != 0).then(|| Registers::asleep(pc, sp));
                 if self.sample_asleep(tid, now, scratch) {
                     self.stats.thread_ticks += 1;
                     return Found::Done;
@@ -355,7 +379,7 @@ impl Subject {
             self.note("there were more distinct stacks than fit: the rest is under [table full]".to_string());
         }
         self.forget_runtime_ids();
-        let columns = self.tables.take(std::mem::take(&mut self.rows), Vec::new());
+        let columns = self.tables.take(std::mem::take(&mut self.rows));
         self.stats.distinct_stacks = columns.stack_starts.len() as u64 - 1;
         Batch {
             pid: self.process.pid,

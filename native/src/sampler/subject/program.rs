@@ -3,6 +3,7 @@
 use super::Subject;
 use crate::error::Error;
 use crate::runtime::cpython::CPython;
+use crate::sampler::thread::ThreadStack;
 use crate::target::{Mapping, procfs, sys};
 
 /// First and longest wait between two attempts to find a runtime.
@@ -18,6 +19,10 @@ impl Subject {
         if let Some(mut python) = CPython::open(&self.process, &mappings, self.process.pid, &open)? {
             let _ = python.refresh(&self.process);
             self.runtime_name = format!("CPython {}", python.version());
+            if let Some(native) = &mut self.native {
+                native.renew(&self.process);
+                native.find_evaluation(&self.process, python.runtime_address());
+            }
             self.runtime = Some(python);
             self.forget_runtime_ids();
         }
@@ -26,8 +31,11 @@ impl Subject {
 
     /// Ids of a runtime that is no more mean nothing.
     pub(super) fn forget_runtime_ids(&mut self) {
-        self.frame_ids.clear();
+        self.python.clear();
         self.known.clear();
+        if let Some(native) = &mut self.native {
+            native.forget_ids();
+        }
     }
 
     pub(super) fn retry_runtime(&mut self) {
@@ -54,12 +62,20 @@ impl Subject {
             self.process.reopen();
             self.runtime = None;
             self.forget_runtime_ids();
-            self.threads.values_mut().for_each(|thread| thread.asleep = None);
+            if let Some(native) = &mut self.native {
+                native.forget_program();
+            }
+            for thread in self.threads.values_mut() {
+                (thread.asleep, thread.stack) = (None, ThreadStack::default());
+            }
             (self.runtime_attempts, self.runtime_maps, self.open_wait, self.next_open) = (0, 0, OPEN_WAIT_NS.0, now);
         }
         self.image = Some(image);
         if let Some(python) = &mut self.runtime {
             let _ = python.refresh(&self.process);
+        }
+        if let Some(native) = &mut self.native {
+            native.refresh(&self.process, now, false);
         }
     }
 }

@@ -1,0 +1,146 @@
+//! Link and Event: the supervisor's end of the socket.
+
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::os::unix::net::UnixStream;
+
+use pyo3::exceptions::{PyEOFError, PyOSError, PyValueError};
+use pyo3::prelude::*;
+
+use super::batch::Batch;
+use super::exception;
+use crate::protocol::{self, Command, Options};
+use crate::target::sys;
+
+#[pyclass(module = "remoteprof._native", frozen, get_all)]
+pub struct Event {
+    kind: &'static str,
+    pid: u32,
+    status: i32,
+    samples: u64,
+    pause_p99_us: f64,
+    batch: Option<Py<Batch>>,
+    error: Option<Py<PyAny>>,
+}
+
+fn event(py: Python<'_>, event: protocol::Event) -> PyResult<Event> {
+    let mut result = Event {
+        kind: "",
+        pid: 0,
+        status: -1,
+        samples: 0,
+        pause_p99_us: 0.0,
+        batch: None,
+        error: None,
+    };
+    match event {
+        protocol::Event::Added { pid } => (result.kind, result.pid) = ("added", pid),
+        protocol::Event::Failed(error) => {
+            result.kind = "failed";
+            result.error = Some(exception(py, &error)?.unbind());
+        }
+        protocol::Event::NotExecuted { errno, message } => {
+            result.kind = "failed";
+            result.error = Some(PyOSError::new_err((errno, message)).into_value(py).into_any());
+        }
+        protocol::Event::Exited { pid, status } => (result.kind, result.pid, result.status) = ("exited", pid, status),
+        protocol::Event::Progress { samples, pause_p99_ns } => {
+            (result.kind, result.samples) = ("progress", samples);
+            result.pause_p99_us = pause_p99_ns as f64 / 1000.0;
+        }
+        protocol::Event::Batch(batch) => {
+            (result.kind, result.pid) = ("batch", batch.pid);
+            result.batch = Some(Py::new(py, Batch { batch: *batch })?);
+        }
+        protocol::Event::Finished => result.kind = "finished",
+    }
+    Ok(result)
+}
+
+/// A stream over a descriptor that stays the caller's.
+pub fn borrow_stream(fd: i32) -> PyResult<UnixStream> {
+    // SAFETY: dup gives a new descriptor, which the stream then owns; a bad fd gives an error, checked here.
+    unsafe {
+        let own = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3);
+        if own < 0 { Err(std::io::Error::last_os_error().into()) } else { Ok(UnixStream::from_raw_fd(own)) }
+    }
+}
+
+#[pyclass(module = "remoteprof._native", unsendable)]
+pub struct Link {
+    stream: UnixStream,
+    input: Vec<u8>,
+}
+
+impl Link {
+    fn say(&mut self, command: &Command) -> PyResult<()> {
+        Ok(protocol::send(&mut self.stream, command)?)
+    }
+}
+
+#[pymethods]
+impl Link {
+    #[new]
+    fn new(fd: i32) -> PyResult<Self> {
+        Ok(Link { stream: borrow_stream(fd)?, input: Vec::new() })
+    }
+
+    fn add(&mut self, pid: u32, native: bool) -> PyResult<()> {
+        self.say(&Command::Add { pid, native })
+    }
+
+    fn launch(&mut self, argv: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> PyResult<()> {
+        self.say(&Command::Launch { arguments: argv, environment })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn start(
+        &mut self,
+        rate: f64,
+        duration_ns: u64,
+        max_ticks: u64,
+        idle: bool,
+        native: bool,
+        nonblocking: bool,
+        max_pause_ns: u64,
+        max_stack: u32,
+    ) -> PyResult<()> {
+        if !(rate.is_finite() && rate > 0.0) {
+            return Err(PyValueError::new_err("rate must be over 0"));
+        }
+        let options =
+            Options { rate, duration_ns, max_ticks, idle, native, nonblocking, max_pause_ns, max_stack };
+        self.say(&Command::Start(options))
+    }
+
+    fn progress(&mut self) -> PyResult<()> {
+        self.say(&Command::Progress)
+    }
+
+    fn stop(&mut self) -> PyResult<()> {
+        self.say(&Command::Stop)
+    }
+
+    fn receive(&mut self, py: Python<'_>, timeout: f64) -> PyResult<Option<Event>> {
+        if !timeout.is_finite() || timeout < 0.0 {
+            return Err(PyValueError::new_err("timeout must be 0 or more seconds"));
+        }
+        let end = sys::monotonic_ns().saturating_add((timeout.min(1e9) * 1e9) as u64);
+        loop {
+            if let Some(message) = protocol::decode(&mut self.input)? {
+                return event(py, message).map(Some);
+            }
+            let fd = self.stream.as_raw_fd();
+            let [ready] = py.detach(|| {
+                let left = end.saturating_sub(sys::monotonic_ns());
+                sys::wait_readable([fd], Some(left))
+            });
+            if !ready {
+                return Ok(None);
+            }
+            if !protocol::fill(&mut self.stream, &mut self.input)? {
+                return Err(PyEOFError::new_err("the sampler process has ended"));
+            }
+        }
+    }
+}
+
