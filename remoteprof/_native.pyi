@@ -119,7 +119,8 @@ class Link:
         max_pause_ns: int,
         max_stack: int,
     ) -> None:
-        """Begin sampling all targets. max_stack: most bytes of one native stack copied. duration_ns and max_ticks: 0 = no end. Ends with a `finished` event."""
+        """Begin sampling all targets. max_stack: most bytes of one native stack copied. duration_ns and max_ticks:
+        0 = no end. Ends with a `finished` event."""
 
     def progress(self) -> None:
         """Answered by a `progress` event."""

@@ -99,8 +99,8 @@ def summary(stats: dict[str, Any]) -> list[str]:
         f" ({duration_text(stats['unseen_cpu_ns'])} unseen)",
     ]
     if stats["cut"] or stats["unmatched"]:
-        reasons = ", ".join(f"{count} × {reason}" for reason, count in sorted(stats["cut"].items()))
-        lines.append(f"native stacks: cut short {reasons or '0 ×'}; {stats['unmatched']} unmatched")
+        reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(stats["cut"].items()))
+        lines.append(f"native stacks cut short: {reasons or 'none'}; {stats['unmatched']} unmatched")
     if pause["count"]:
         total = duration_text(pause["total"] * 1e3)
         lines.append(

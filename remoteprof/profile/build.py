@@ -110,8 +110,8 @@ class Builder:
         keys = [tuple(map(id, stack)) for stack in stacks]
         columns = {name: memoryview(column) for name, column in batch.rows.items()}
         thread, stack_column, state = (columns[name].cast("I").tolist() for name in ("thread", "stack", "state"))
-        names = ["samples", "cpu", "wall"] + ["gil"] * self._with_gil
-        values = zip(*(columns[name].cast("Q").tolist() for name in names), strict=True)
+        kinds = ["samples", "cpu", "wall"] + ["gil"] * self._with_gil
+        values = zip(*(columns[kind].cast("Q").tolist() for kind in kinds), strict=True)
         labels: dict[tuple[int, int], tuple[Label, ...]] = {}
         samples = self._samples
         for thread_index, stack_index, state_index, row in zip(thread, stack_column, state, values, strict=True):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 
 CPYTHON = frozenset(
-    [
+    (
         "PyEval_EvalCode",
         "PyEval_EvalCodeEx",
         "PyEval_EvalFrame",
@@ -206,7 +206,7 @@ CPYTHON = frozenset(
         "t_bootstrap",
         "thread_run",
         "pythread_wrapper",
-    ]
+    )
 )
 """CPython 3.8 to 3.14: Objects/call.c, methodobject.c, descrobject.c, classobject.c, typeobject.c (slots that call
 Python methods), genobject.c, Python/ceval.c, getargs.c, pythonrun.c, Modules/main.c, _threadmodule.c."""
@@ -215,7 +215,7 @@ _CLONE = re.compile(r"\.(?:cold|part|isra|constprop|lto_priv|llvm)\b.*")
 
 
 _OWN = frozenset(
-    [
+    (
         "PyEval_EvalCode",
         "PyObject_Call",
         "PyObject_Vectorcall",
@@ -227,7 +227,7 @@ _OWN = frozenset(
         "_PyObject_MakeTpCall",
         "thread_run",
         "t_bootstrap",
-    ]
+    )
 )
 """Functions that no header inlines into other modules: where one of them is, there is the interpreter."""
 

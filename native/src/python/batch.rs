@@ -167,4 +167,3 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
     result.set_item("caches", caches)?;
     Ok(result)
 }
-

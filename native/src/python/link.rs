@@ -23,15 +23,7 @@ pub struct Event {
 }
 
 fn event(py: Python<'_>, event: protocol::Event) -> PyResult<Event> {
-    let mut result = Event {
-        kind: "",
-        pid: 0,
-        status: -1,
-        samples: 0,
-        pause_p99_us: 0.0,
-        batch: None,
-        error: None,
-    };
+    let mut result = Event { kind: "", pid: 0, status: -1, samples: 0, pause_p99_us: 0.0, batch: None, error: None };
     match event {
         protocol::Event::Added { pid } => (result.kind, result.pid) = ("added", pid),
         protocol::Event::Failed(error) => {
@@ -107,8 +99,7 @@ impl Link {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(PyValueError::new_err("rate must be over 0"));
         }
-        let options =
-            Options { rate, duration_ns, max_ticks, idle, native, nonblocking, max_pause_ns, max_stack };
+        let options = Options { rate, duration_ns, max_ticks, idle, native, nonblocking, max_pause_ns, max_stack };
         self.say(&Command::Start(options))
     }
 
@@ -143,4 +134,3 @@ impl Link {
         }
     }
 }
-

@@ -99,4 +99,3 @@ impl Target {
         Ok(PyBytes::new(py, &bytes))
     }
 }
-

@@ -21,8 +21,9 @@ use crate::unwind::Registers;
 const MIN_SCAN_NS: u64 = 10_000_000;
 /// Longest time between two looks at the list of threads: one can end as another begins.
 const MAX_SCAN_NS: u64 = 100_000_000;
-/// A look at the list of threads may take this share of the time.
+/// A look at the list of threads may take this share of our CPU time, but is not put off for longer than this.
 const SCAN_SHARE: u64 = 1000;
+const MAX_LOOK_NS: u64 = 1_000_000_000;
 /// How often it is checked that the process still runs the same program, and that the runtime's threads are known.
 const CHECK_NS: u64 = 100_000_000;
 use native::Native;
@@ -197,6 +198,7 @@ impl Subject {
 
     /// Looks at the list of threads.
     pub fn scan(&mut self, now: u64, first: bool) {
+        let began = sys::thread_cpu_ns();
         let tids = procfs::list_threads(self.process.pid);
         let ended: Vec<u32> = self.threads.keys().copied().filter(|tid| tids.binary_search(tid).is_err()).collect();
         ended.into_iter().for_each(|tid| self.end_thread(tid));
@@ -205,9 +207,10 @@ impl Subject {
                 self.add_thread(tid, now, first && !self.launched);
             }
         }
-        let cost = sys::monotonic_ns().saturating_sub(now);
+        // Not by the clock: we may have lost our core on the way.
+        let cost = sys::thread_cpu_ns().saturating_sub(began);
         self.next_scan = now + MAX_SCAN_NS;
-        self.next_look = now + MIN_SCAN_NS.max(cost * SCAN_SHARE);
+        self.next_look = now + (cost * SCAN_SHARE).clamp(MIN_SCAN_NS, MAX_LOOK_NS);
         self.ended |= self.threads.is_empty();
     }
 

@@ -18,8 +18,9 @@ pub const FIRST_COPY: u32 = 16 << 10;
 const PAGE: u64 = 4096;
 /// Shortest time between two reads of what is mapped: in the course of things, and for code that is in no known mapping.
 const REFRESH_NS: (u64, u64) = (100_000_000, 5_000_000);
-/// Reading what is mapped may take one part in this many of the time.
+/// Reading what is mapped may take one part in this many of our CPU time, but is not put off for longer than this.
 const REFRESH_SHARE: (u64, u64) = (1000, 20);
+const MAX_REFRESH_NS: u64 = 2_000_000_000;
 /// Why a walk ended, where more of the stack was not to be had.
 pub const NOT_COPIED: &str = "deeper than copied";
 /// No place in the batch yet: [`Native::ids`].
@@ -55,7 +56,7 @@ pub struct Native {
     frame_ids: FxHashMap<(u64, u32), FrameId>,
     evaluation: Evaluation,
     max_stack: u32,
-    /// When what is mapped was read, and what that took, nanoseconds.
+    /// When what is mapped was read, and the CPU time that this took, nanoseconds.
     read: u64,
     cost: u64,
     /// Where the stack goes on that a signal interrupted, 0 = it does not.
@@ -86,7 +87,8 @@ impl Native {
     /// is not known.
     pub fn refresh(&mut self, process: &Process, now: u64, urgent: bool) -> bool {
         let (wait, share) = if urgent { (REFRESH_NS.1, REFRESH_SHARE.1) } else { (REFRESH_NS.0, REFRESH_SHARE.0) };
-        if now.saturating_sub(self.read) < wait.max(self.cost.saturating_mul(share)) && self.read > 0 {
+        let wait = self.cost.saturating_mul(share).clamp(wait, MAX_REFRESH_NS);
+        if now.saturating_sub(self.read) < wait && self.read > 0 {
             return false;
         }
         self.renew(process);
@@ -95,7 +97,7 @@ impl Native {
 
     /// Looks at what is mapped.
     pub fn renew(&mut self, process: &Process) {
-        let began = sys::monotonic_ns();
+        let began = sys::thread_cpu_ns();
         if let Ok(mappings) = process.mappings() {
             let open = |mapping: &Mapping| process.open_mapped_file(mapping);
             self.unwinder.set_mappings(process, &mappings, &open);
@@ -105,7 +107,7 @@ impl Native {
             }
         }
         self.read = sys::monotonic_ns();
-        self.cost = self.read - began;
+        self.cost = sys::thread_cpu_ns().saturating_sub(began);
     }
 
     /// Finds the evaluation loop of the interpreter whose `_PyRuntime` is at `runtime`.
@@ -171,13 +173,7 @@ impl Native {
     }
 
     /// Copies by pages: those that are there are kept.
-    fn copy_pages(
-        &self,
-        memory: &dyn Memory,
-        snapshot: &mut Snapshot,
-        sp: u64,
-        want: u32,
-    ) -> Result<(), ReadError> {
+    fn copy_pages(&self, memory: &dyn Memory, snapshot: &mut Snapshot, sp: u64, want: u32) -> Result<(), ReadError> {
         let end = sp.saturating_add(u64::from(want.clamp(FIRST_COPY, self.max_stack)));
         let mut pages = Vec::with_capacity((end - sp).div_ceil(PAGE) as usize + 1);
         let mut at = sp;
@@ -256,8 +252,7 @@ impl Native {
             }
         } else {
             let evaluation = std::mem::take(&mut self.evaluation);
-            let how =
-                merge(&self.frames, &evaluation, &python.frames, &python.groups, complete, &mut self.entries);
+            let how = merge(&self.frames, &evaluation, &python.frames, &python.groups, complete, &mut self.entries);
             self.evaluation = evaluation;
             if how == Merge::Unmatched {
                 fit = Fit::Apart;

@@ -75,6 +75,10 @@ impl Subject {
         if read == Err(ReadError::Corrupt(TORN)) {
             return false;
         }
+        if scratch.syscall < 0 && matches!(scratch.walked, Some(Walked::Cut(_))) {
+            // Off its core outside of a system call: a stop breaks nothing, and tells all registers.
+            return false;
+        }
         if scratch.walked == Some(Walked::Again) {
             scratch.walked = Some(Walked::Cut(NOT_COPIED));
         }
@@ -112,12 +116,7 @@ impl Subject {
     }
 
     /// Makes frames of what was copied. The thread runs again by now.
-    pub fn settle(
-        &mut self,
-        tid: u32,
-        read: Result<(), ReadError>,
-        scratch: &mut Scratch,
-    ) -> Result<(), ReadError> {
+    pub fn settle(&mut self, tid: u32, read: Result<(), ReadError>, scratch: &mut Scratch) -> Result<(), ReadError> {
         scratch.walked = None;
         read?;
         let Scratch { snapshot, stack, start, walked, .. } = scratch;
@@ -128,8 +127,8 @@ impl Subject {
             return Err(ReadError::Corrupt(TORN));
         }
         let native = self.native.as_mut().zip(start.as_ref()).zip(self.threads.get_mut(&tid));
-        *walked = native
-            .map(|((native, start), thread)| native.walk(&self.process, snapshot, start, &mut thread.stack));
+        *walked =
+            native.map(|((native, start), thread)| native.walk(&self.process, snapshot, start, &mut thread.stack));
         Ok(())
     }
 
