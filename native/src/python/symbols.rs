@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::symbols::{Arena, Place, Refused, Symbol, Symbolizer, perfmap};
+use crate::symbols::{Arena, Bytes, Elf, Place, Refused, Symbol, Symbolizer, perfmap};
 
 /// A module's bytes, or an open file of them.
 #[derive(FromPyObject)]
@@ -26,11 +26,11 @@ fn line(symbol: Symbol) -> Line {
 }
 
 /// A copy of a descriptor that stays the caller's.
-fn borrow_file(fd: i32) -> PyResult<File> {
+fn borrow_file(fd: i32) -> std::io::Result<File> {
     // SAFETY: dup gives a new descriptor, which the file then owns; a bad fd gives an error, checked here.
     unsafe {
         let own = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3);
-        if own < 0 { Err(std::io::Error::last_os_error().into()) } else { Ok(OwnedFd::from_raw_fd(own).into()) }
+        if own < 0 { Err(std::io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(own).into()) }
     }
 }
 
@@ -40,6 +40,10 @@ fn hex_bytes(hex: &str) -> PyResult<Vec<u8>> {
     pairs.map(|pair| byte(pair).ok_or_else(|| PyValueError::new_err("build_id must be hex"))).collect()
 }
 
+fn hex_text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 struct Answer {
     build_id: String,
     debug_info: bool,
@@ -47,6 +51,8 @@ struct Answer {
     symtab: bool,
     dynsym: bool,
     mini_debug_info: bool,
+    eh_frame: bool,
+    debug_frame: bool,
     lines: Vec<Vec<Line>>,
 }
 
@@ -59,7 +65,7 @@ fn look_up(
     let arena = Arena::default();
     let file;
     let bytes = match source {
-        Source::Image(bytes) => &bytes[..],
+        Source::Image(bytes) => Bytes::from(&bytes[..]),
         Source::File(fd) => {
             file = borrow_file(*fd)?;
             arena.file(&file)?
@@ -74,12 +80,14 @@ fn look_up(
         let lines = found.iter().map(|address| address.map_or_else(Vec::new, |_| next())).collect();
         let sources = symbolizer.sources();
         Answer {
-            build_id: symbolizer.build_id().iter().map(|byte| format!("{byte:02x}")).collect(),
+            build_id: hex_text(symbolizer.build_id()),
             debug_info: sources.debug_info,
             debug_file: sources.debug_file.clone(),
             symtab: sources.symtab,
             dynsym: sources.dynsym,
             mini_debug_info: sources.mini_debug_info,
+            eh_frame: sources.eh_frame,
+            debug_frame: sources.debug_frame,
             lines,
         }
     }))
@@ -123,8 +131,35 @@ pub fn symbolize<'py>(
     result.set_item("symtab", answer.symtab)?;
     result.set_item("dynsym", answer.dynsym)?;
     result.set_item("mini_debug_info", answer.mini_debug_info)?;
+    result.set_item("eh_frame", answer.eh_frame)?;
+    result.set_item("debug_frame", answer.debug_frame)?;
     result.set_item("lines", answer.lines)?;
     Ok(result)
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)]
+pub fn build_id(py: Python<'_>, source: Source) -> PyResult<String> {
+    let read = || -> std::io::Result<Option<String>> {
+        let arena = Arena::default();
+        let file;
+        let bytes = match &source {
+            Source::Image(bytes) => Bytes::from(&bytes[..]),
+            Source::File(fd) => {
+                file = borrow_file(*fd)?;
+                arena.file(&file)?
+            }
+        };
+        Ok(Elf::parse(bytes).map(|elf| hex_text(elf.build_id())))
+    };
+    let answer = py.detach(|| catch_unwind(AssertUnwindSafe(read)));
+    match answer {
+        Ok(answer) => answer
+            .map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))?
+            .ok_or_else(|| PyValueError::new_err("not an ELF file")),
+        Err(_) => Err(PyValueError::new_err("the file cannot be read")),
+    }
 }
 
 /// See `_native.pyi`.
