@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::symbols::{Arena, Bytes, Elf, Place, Refused, Symbol, Symbolizer, perfmap};
+use crate::symbols::{Arena, Bytes, Place, Refused, Symbol, Symbolizer, elf, perfmap};
 
 /// A module's bytes, or an open file of them.
 #[derive(FromPyObject)]
@@ -49,6 +49,7 @@ struct Answer {
     debug_info: bool,
     debug_file: Option<PathBuf>,
     symtab: bool,
+    symtab_in_debug_file: bool,
     dynsym: bool,
     mini_debug_info: bool,
     eh_frame: bool,
@@ -84,6 +85,7 @@ fn look_up(
             debug_info: sources.debug_info,
             debug_file: sources.debug_file.clone(),
             symtab: sources.symtab,
+            symtab_in_debug_file: sources.symtab_in_debug_file,
             dynsym: sources.dynsym,
             mini_debug_info: sources.mini_debug_info,
             eh_frame: sources.eh_frame,
@@ -129,6 +131,7 @@ pub fn symbolize<'py>(
     result.set_item("debug_info", answer.debug_info)?;
     result.set_item("debug_file", answer.debug_file.as_deref().map(Path::to_string_lossy))?;
     result.set_item("symtab", answer.symtab)?;
+    result.set_item("symtab_in_debug_file", answer.symtab_in_debug_file)?;
     result.set_item("dynsym", answer.dynsym)?;
     result.set_item("mini_debug_info", answer.mini_debug_info)?;
     result.set_item("eh_frame", answer.eh_frame)?;
@@ -151,7 +154,7 @@ pub fn build_id(py: Python<'_>, source: Source) -> PyResult<String> {
                 arena.file(&file)?
             }
         };
-        Ok(Elf::parse(bytes).map(|elf| hex_text(elf.build_id())))
+        Ok(elf::build_id(bytes).map(hex_text))
     };
     let answer = py.detach(|| catch_unwind(AssertUnwindSafe(read)));
     match answer {

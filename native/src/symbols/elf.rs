@@ -2,7 +2,7 @@
 
 use std::io::{self, Read};
 
-use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64, Sym64};
+use object::elf::{self, FileHeader32, FileHeader64, ProgramHeader64, SectionHeader64, Sym64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, LittleEndian, pod};
 
@@ -139,13 +139,13 @@ impl<'a> Elf<'a> {
     pub fn build_id(&self) -> &'a [u8] {
         let from_segments = self.segments.iter().find_map(|segment| {
             let mut notes = segment.notes(LittleEndian, self.bytes).ok()??;
-            build_id_of(&mut notes)
+            build_id_of(LittleEndian, &mut notes)
         });
         from_segments
             .or_else(|| {
                 self.sections.iter().find_map(|section| {
                     let mut notes = section.notes(LittleEndian, self.bytes).ok()??;
-                    build_id_of(&mut notes)
+                    build_id_of(LittleEndian, &mut notes)
                 })
             })
             .unwrap_or(&[])
@@ -223,9 +223,34 @@ fn text_at(texts: &[u8], at: u32) -> Option<&[u8]> {
     memchr::memchr(0, rest).map(|end| &rest[..end])
 }
 
-fn build_id_of<'a>(notes: &mut object::read::elf::NoteIterator<'a, Header>) -> Option<&'a [u8]> {
+/// The build id of any ELF file, of 32 bits and 64; empty where there is none. None if this is no such file.
+pub fn build_id<'a>(bytes: Bytes<'a>) -> Option<&'a [u8]> {
+    match object::FileKind::parse(bytes).ok()? {
+        object::FileKind::Elf32 => build_id_in::<FileHeader32<Endianness>>(bytes),
+        object::FileKind::Elf64 => build_id_in::<FileHeader64<Endianness>>(bytes),
+        _ => None,
+    }
+}
+
+fn build_id_in<'a, H: FileHeader<Endian = Endianness>>(bytes: Bytes<'a>) -> Option<&'a [u8]> {
+    let header = H::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, bytes).ok()?;
+    let in_segments = segments.iter().filter_map(|segment| segment.notes(endian, bytes).ok()?);
+    if let Some(id) = in_segments.into_iter().find_map(|mut notes| build_id_of(endian, &mut notes)) {
+        return Some(id);
+    }
+    let sections = header.section_headers(endian, bytes).unwrap_or(&[]);
+    let in_sections = sections.iter().filter_map(|section| section.notes(endian, bytes).ok()?);
+    Some(in_sections.into_iter().find_map(|mut notes| build_id_of(endian, &mut notes)).unwrap_or(&[]))
+}
+
+fn build_id_of<'a, H: FileHeader>(
+    endian: H::Endian,
+    notes: &mut object::read::elf::NoteIterator<'a, H>,
+) -> Option<&'a [u8]> {
     while let Ok(Some(note)) = notes.next() {
-        if note.name() == elf::ELF_NOTE_GNU && note.n_type(LittleEndian) == elf::NT_GNU_BUILD_ID {
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
             return Some(note.desc()).filter(|id| !id.is_empty() && id.len() <= MAX_BUILD_ID);
         }
     }

@@ -69,6 +69,8 @@ pub struct Sources {
     pub debug_file: Option<PathBuf>,
     /// Whether there is a `.symtab`, in the file or in its debug file.
     pub symtab: bool,
+    /// Whether it is in the debug file alone.
+    pub symtab_in_debug_file: bool,
     /// Whether there is a `.dynsym`.
     pub dynsym: bool,
     /// Whether there is mini debug info.
@@ -115,6 +117,7 @@ impl<'a> Symbolizer<'a> {
             debug_info: informed.has_debug_info(),
             debug_file: separate.as_ref().map(|(_, path)| path.clone()),
             symtab: with_symtab,
+            symtab_in_debug_file: with_symtab && !elf.has_symbols(SHT_SYMTAB),
             dynsym: tables.len() > usize::from(with_symtab),
             mini_debug_info: false,
             eh_frame: elf.has_exception_tables(),
