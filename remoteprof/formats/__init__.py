@@ -48,11 +48,18 @@ def _flamegraph(profile: Profile, stream: Stream, suffix: str) -> None:
     write(profile, stream)
 
 
+def _gecko(profile: Profile, stream: Stream, suffix: str) -> None:
+    from remoteprof.formats.gecko import write
+
+    write(profile, stream)
+
+
 FORMATS: dict[str, Format] = {
     "pprof": Format((".pb.gz", ".pb"), "application/vnd.google.protobuf+gzip", _pprof, "go tool pprof -http=: {}"),
     "folded": Format((".folded", ".txt"), "text/plain; charset=utf-8", _folded, "less {}"),
     "speedscope": Format((".speedscope.json",), "application/json", _speedscope, "npx speedscope {}"),
     "flamegraph": Format((".html", ".svg"), "text/html; charset=utf-8", _flamegraph, "xdg-open {}"),
+    "gecko": Format((".gecko.json",), "application/json", _gecko, "load {} at https://profiler.firefox.com"),
 }
 
 

@@ -22,14 +22,12 @@ from importlib.resources import files
 from typing import Any
 
 from remoteprof.errors import RemoteprofError
-from remoteprof.formats.frames import Frames, default_column, shown
+from remoteprof.formats.frames import Frames, default_column, shown, title
 from remoteprof.formats.labels import facets
 from remoteprof.profile.model import Label, Profile
 from remoteprof.sinks import Stream
 
 SCRIPTS = ("decode.js", "tree.js", "measure.js", "paint.js", "graph.js", "page.js")
-MAX_TITLE = 200
-"""Characters of the page's title."""
 PART = 3 << 16
 """Bytes that are written at once; base64 wants threes."""
 
@@ -43,7 +41,7 @@ def write(profile: Profile, stream: Stream) -> None:
     )
     fill = {
         "POLICY": policy,
-        "TITLE": html.escape(_title(profile)),
+        "TITLE": html.escape(f"Flame graph · {title(profile)}"),
         "STYLE": style,
         "SCRIPT": script,
     }
@@ -74,11 +72,6 @@ def _script() -> str:
 
 def _hash(text: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-
-
-def _title(profile: Profile) -> str:
-    command = profile.comments[0].removeprefix("command: ") if profile.comments else ""
-    return f"Flame graph · {shown(command[:MAX_TITLE])}" if command else "Flame graph"
 
 
 def encode(profile: Profile) -> bytes:

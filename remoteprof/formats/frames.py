@@ -12,6 +12,8 @@ from remoteprof.text import printable
 
 MAX_NAME = 4096
 """Characters of a name that are kept: some C++ names are longer than any reader likes."""
+MAX_TITLE = 200
+"""Characters of a profile's title that are kept."""
 UNNAMED = "[unnamed]"
 """What a function without a name is called."""
 
@@ -34,6 +36,7 @@ class Frames:
 
     def __init__(self) -> None:
         self._numbers: dict[Frame, int] = {}
+        self._names: list[str] = []
         # The key is an address: what has it must live as long as the number is kept.
         self._locations: dict[int, tuple[Location, tuple[int, ...]]] = {}
         self._functions: dict[tuple[int, int], tuple[Function, Mapping | None, int]] = {}
@@ -70,6 +73,10 @@ class Frames:
             entry = self._locations[id(location)] = (location, frames)
         return entry[1]
 
+    def name(self, number: int) -> str:
+        """The name of a frame."""
+        return self._names[number]
+
     def _function(self, function: Function, mapping: Mapping | None) -> int:
         key = (id(function), id(mapping))
         entry = self._functions.get(key)
@@ -81,7 +88,10 @@ class Frames:
         return entry[2]
 
     def _number(self, frame: Frame) -> int:
-        return self._numbers.setdefault(frame, len(self._numbers))
+        number = self._numbers.setdefault(frame, len(self._numbers))
+        if number == len(self._names):
+            self._names.append(frame.name)
+        return number
 
 
 def shown(text: str) -> str:
@@ -101,6 +111,12 @@ def _module(function: Function, mapping: Mapping | None) -> str:
         return ""
     package = _PACKAGE.match(function.file)
     return package[1].removesuffix(".py") if package else _base(function.file)
+
+
+def title(profile: Profile) -> str:
+    """What the profile is called: the command that made it, if it says so."""
+    first = profile.comments[0] if profile.comments else ""
+    return shown(first.removeprefix("command: ")[:MAX_TITLE]) or "remoteprof"
 
 
 def default_column(profile: Profile) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 
 from remoteprof import __version__
 from remoteprof.errors import RemoteprofError
-from remoteprof.formats.frames import Frames, default_column, shown
+from remoteprof.formats.frames import Frames, default_column, shown, title
 from remoteprof.formats.labels import thread_of
 from remoteprof.profile.model import Profile
 from remoteprof.sinks import Stream
@@ -51,7 +51,7 @@ def write(profile: Profile, stream: Stream) -> None:
         [
             ("$schema", SCHEMA),
             ("exporter", f"remoteprof {__version__}"),
-            ("name", shown(profile.comments[0]) if profile.comments else "remoteprof"),
+            ("name", title(profile)),
             ("activeProfileIndex", default),
             ("shared", {"frames": [_frame(*frame) for frame in frames.known]}),
         ],
