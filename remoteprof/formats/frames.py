@@ -120,11 +120,16 @@ def title(profile: Profile) -> str:
 
 
 def default_column(profile: Profile) -> int:
-    """The column that a format shows that has one alone: the default type, and the last where none is named, as pprof
-    has it. Raises RemoteprofError for a profile without columns."""
-    if not profile.sample_types:
+    """The column that is shown first, and alone where a format has one alone: the default type, and the last where none
+    is named, as pprof has it. Where it holds nothing but zeros, such as the CPU time of a program that slept, `wall`
+    is shown if it holds more. Raises RemoteprofError for a profile without columns."""
+    types = [kind.type for kind in profile.sample_types]
+    if not types:
         raise RemoteprofError("the profile has no value types", "it shows nothing: record it again")
-    for column, kind in enumerate(profile.sample_types):
-        if kind.type == profile.default_sample_type:
-            return column
-    return len(profile.sample_types) - 1
+    named = profile.default_sample_type
+    column = types.index(named) if named in types else len(types) - 1
+    if "wall" in types and not any(sample.values[column] for sample in profile.samples):
+        wall = types.index("wall")
+        if any(sample.values[wall] for sample in profile.samples):
+            return wall
+    return column

@@ -10,6 +10,8 @@ function graphOf(profile, page, { changed, ask }) {
     zoom: 0,
     current: 0,
     found: null,
+    inverted: false,
+    sums: null, // the weights of the upright tree, whichever is shown
     flame: false,
     dark: false,
     colour: "module",
@@ -62,14 +64,16 @@ function graphOf(profile, page, { changed, ask }) {
     const { name, file, line, module } = frameOf(profile, tree.frame[node]);
     const whole = weights.width[0];
     const total = `${valueText(weights.total[node], unit())} (${shareText(weights.total[node], whole)})`;
-    const own = `${valueText(weights.self[node], unit())} (${shareText(weights.self[node], whole)})`;
+    // Upside down, what ends at a node is what began there.
+    const self = weights.self[node];
+    const own = view.inverted ? "" : `self ${valueText(self, unit())} (${shareText(self, whole)})`;
     return { name, place: file ? file + (line ? `:${line}` : "") : "", module, total, own };
   }
 
   function describe(node) {
     const { name, place, module, total, own } = words(node);
     const where = [module !== place ? module : "", place].filter(Boolean).join(" · ");
-    return `${name}\n${total}, self ${own}${where ? `\n${where}` : ""}`;
+    return `${name}\n${own ? `${total}, ${own}` : total}${where ? `\n${where}` : ""}`;
   }
 
   /** Makes a node the current one, tells of it, and scrolls it into sight. */
@@ -89,7 +93,7 @@ function graphOf(profile, page, { changed, ask }) {
     if (childrenOf(tree, weights, node).length) item.setAttribute("aria-expanded", "true");
     else item.removeAttribute("aria-expanded");
     const { name, place, module, total, own } = words(node);
-    item.setAttribute("aria-label", [name, total, `self ${own}`, module, place].filter(Boolean).join(", "));
+    item.setAttribute("aria-label", [name, total, own, module, place].filter(Boolean).join(", "));
     page.stage.setAttribute("aria-activedescendant", "current");
     page.details.textContent = describe(node).replaceAll("\n", " — ");
     requestAnimationFrame(() => {
@@ -203,8 +207,11 @@ function graphOf(profile, page, { changed, ask }) {
       const tree = inverted ? trees.over : trees.upright;
       if (tree !== view.tree) view.zoom = view.current = 0;
       view.tree = tree;
+      view.inverted = inverted;
       view.column = column;
       view.weights = weigh(tree, profile, column, allowed);
+      const upright = inverted ? weigh(trees.upright, profile, column, allowed) : view.weights;
+      view.sums = { tree: trees.upright, weights: upright };
       if (!view.weights.width[view.zoom]) view.zoom = 0;
       if (!view.weights.width[view.current]) view.current = view.zoom;
       relayout();

@@ -45,7 +45,8 @@ function labelFilters(profile, changed) {
 
 function showFunctions(profile, graph) {
   if (!page.functions.open) return;
-  const { tree, weights, column } = graph.view;
+  const { sums, column } = graph.view;
+  const { tree, weights } = sums;
   const { unit } = profile.types[column];
   const whole = weights.width[0];
   const rows = functionSums(tree, weights, profile.frames.length).slice(0, MOST_FUNCTIONS);
@@ -85,7 +86,7 @@ function showLegend(profile, view) {
   page.legend.hidden = weights.signed || colour !== "module";
   if (page.legend.hidden) return;
   page.legend.replaceChildren(
-    ...moduleSums(profile, view).slice(0, MOST_MODULES).map(([module, sum]) => {
+    ...moduleSums(profile, view.sums).slice(0, MOST_MODULES).map(([module, sum]) => {
       const item = document.createElement("li");
       const swatch = document.createElement("span");
       swatch.className = "swatch";
@@ -162,7 +163,7 @@ async function start() {
   const chosen = labelFilters(profile, weigh);
   page.comments.textContent = profile.comments.join("\n");
   weigh();
-  spreadHues(moduleSums(profile, view).slice(0, MOST_MODULES).map(([module]) => module));
+  spreadHues(moduleSums(profile, view.sums).slice(0, MOST_MODULES).map(([module]) => module));
   dress();
 
   page.column.addEventListener("change", weigh);
