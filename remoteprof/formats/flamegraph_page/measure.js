@@ -12,7 +12,8 @@ function valueText(value, unit) {
   }[unit];
   if (!scales) return grouped.format(value) + (unit && unit !== "count" ? ` ${unit}` : "");
   const [name, size] = scales.find((scale) => Math.abs(value) >= scale[1]) || scales[scales.length - 1];
-  return `${Number((value / size).toPrecision(4))} ${name}`;
+  const scaled = value / size;
+  return `${Math.abs(scaled) >= 1000 ? grouped.format(Math.round(scaled)) : Number(scaled.toPrecision(4))} ${name}`;
 }
 
 /** A share as text; of nothing it is 0. */

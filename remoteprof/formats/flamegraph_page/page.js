@@ -110,6 +110,7 @@ async function start() {
     ask: () => page.search.focus(),
   });
   const { view } = graph;
+  let mistaken = false; // whether what is searched for is no pattern
   const say = (text) => {
     page.said.textContent = text;
   };
@@ -117,12 +118,14 @@ async function start() {
   function showMatched() {
     const { tree, weights, found, zoom } = view;
     if (!found) {
-      page.matched.value = "";
+      page.matched.value = mistaken ? "not a regular expression" : "";
       return;
     }
     const whole = matchedWidth(tree, weights, found, 0);
-    const within = zoom ? `, ${shareText(matchedWidth(tree, weights, found, zoom), weights.width[zoom])} of the zoom` : "";
-    page.matched.value = `matched: ${shareText(whole, weights.width[0])}${within}`;
+    page.matched.value = `matched: ${shareText(whole, weights.width[0])}`;
+    if (!zoom) return;
+    const within = matchedWidth(tree, weights, found, zoom);
+    page.matched.value += `, ${shareText(within, weights.width[zoom])} of the zoom`;
   }
 
   function weigh() {
@@ -140,11 +143,12 @@ async function start() {
     try {
       const matches = matcher(text);
       view.found = matches && matchedFrames(profile, matches);
-      showMatched();
+      mistaken = false;
     } catch {
       view.found = null;
-      page.matched.value = "not a regular expression";
+      mistaken = true;
     }
+    showMatched();
     say(page.matched.value);
     graph.draw();
   }
