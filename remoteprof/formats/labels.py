@@ -25,7 +25,8 @@ def facets(labels: tuple[Label, ...]) -> tuple[tuple[str, str], ...]:
             found[key] = f"{found[key]}, {value}" if key in found else value
     for key, parts in ((PROCESS, process), (THREAD, thread)):
         if any(parts):
-            found[key] = f"{parts[0]} ({parts[1]})" if all(parts) else parts[0] or parts[1]
+            text = f"{parts[0]} ({parts[1]})" if all(parts) else parts[0] or parts[1]
+            found[key] = f"{text}, {found[key]}" if key in found else text
     return tuple(sorted(found.items()))
 
 

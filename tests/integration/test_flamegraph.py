@@ -500,6 +500,24 @@ def test_deep_stacks(show: Show) -> None:
         assert current(seen).startswith("level 19999")
 
 
+def test_boxes_too_narrow_to_tell_apart(show: Show) -> None:
+    rows: list[Row] = [(["main", f"wide {index}"], 100, 0, ()) for index in range(2)]
+    rows += [(["main", f"narrow {index}"], 1, 0, ()) for index in range(5_000)]
+    with show(profile_of(rows)) as seen:
+        # 200 of 5,200 are wide; all the others together are one box.
+        assert colour_at(seen, 0.5, 2) == colour_at(seen, 0.95, 2) != colour_at(seen, 0, 2)
+        click_box(seen, 0.5, 2)
+        assert current(seen).startswith("all")
+        seen.page.locator("#search").fill("narrow 4321")
+        seen.settle()
+        assert seen.text("#matched") == "matched: 0.02 %"
+        seen.page.locator("#stage").focus()
+        press(seen, "n")
+        assert current(seen).startswith("narrow 4321, 1 ms") and place(seen)[1] < 0.01
+        press(seen, "Enter")
+        assert place(seen)[:2] == pytest.approx((0, 1), abs=0.01)
+
+
 def test_a_large_profile(show: Show, tmp_path: Path) -> None:
     """100,000 distinct stacks of 40 frames: the page is at most twice as large as the pprof, and everything works."""
     profile = large(100_000, 40)

@@ -17,6 +17,7 @@ from support.generated import COUNT, CPU, HOSTILE, WALL, profiles
 from remoteprof.errors import RemoteprofError
 from remoteprof.formats import FORMATS, choose, pprof, save
 from remoteprof.formats.frames import MAX_NAME, UNNAMED, Frames, default_column
+from remoteprof.formats.labels import facets
 from remoteprof.profile.model import Function, Label, Line, Location, Mapping, Profile, Sample
 from remoteprof.text import printable
 
@@ -318,6 +319,17 @@ def test_modules_are_files_packages_or_nothing():
         "[syscall: read]": "",
         "win": "y.dll",
     }
+
+
+def test_labels_are_what_samples_are_chosen_by():
+    labels = [("bytes", 8, "bytes"), ("pid", 7), ("process", "app"), ("thread", "own"), ("thread_id", 9), ("x", "")]
+    assert facets(tuple(Label(*label) for label in labels)) == (
+        ("bytes", "8 bytes"),
+        ("process", "app (7)"),
+        ("thread", "9, own"),
+        ("x", ""),
+    )
+    assert facets((Label("thread_name", "one"),)) == (("thread", "one"),)
 
 
 def test_each_suffix_names_one_format():

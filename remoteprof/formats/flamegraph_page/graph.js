@@ -44,6 +44,7 @@ function graphOf(profile, page, { changed, ask }) {
   }
 
   function relayout() {
+    page.tooltip.hidden = true;
     layout = null;
     draw();
   }

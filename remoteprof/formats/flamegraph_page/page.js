@@ -2,6 +2,7 @@
 
 const MOST_OPTIONS = 1000; // values of a label that can be chosen, the heaviest
 const MOST_FUNCTIONS = 200; // rows of the table
+const LONGEST_CELL = 200; // characters of a name in the table and the legend
 const MOST_MODULES = 12; // entries of the legend
 
 const page = Object.fromEntries(Array.from(document.querySelectorAll("[id]"), (element) => [element.id, element]));
@@ -43,6 +44,10 @@ function labelFilters(profile, changed) {
   return () => selects.map((select) => Number(select.value));
 }
 
+function shortened(text) {
+  return text.length > LONGEST_CELL ? `${text.slice(0, LONGEST_CELL)}…` : text;
+}
+
 function showFunctions(profile, graph) {
   if (!page.functions.open) return;
   const { sums, column } = graph.view;
@@ -56,15 +61,15 @@ function showFunctions(profile, graph) {
       const row = document.createElement("tr");
       const button = document.createElement("button");
       button.type = "button";
-      button.textContent = name;
+      button.textContent = shortened(name);
       button.title = "Search for it";
       button.addEventListener("click", () => {
         page.search.value = name;
         page.search.dispatchEvent(new Event("input"));
       });
       row.insertCell().append(button);
-      const texts = [module, valueText(self, unit), shareText(self, whole), valueText(total, unit), shareText(total, whole)];
-      for (const text of texts) row.insertCell().textContent = text;
+      const amounts = [self, total].flatMap((value) => [valueText(value, unit), shareText(value, whole)]);
+      for (const text of [shortened(module), ...amounts]) row.insertCell().textContent = text;
       return row;
     }),
   );
@@ -91,7 +96,7 @@ function showLegend(profile, view) {
       const swatch = document.createElement("span");
       swatch.className = "swatch";
       swatch.style.background = colourOf(module, dark);
-      item.append(swatch, `${module || "no module"} ${shareText(sum, weights.width[0])}`);
+      item.append(swatch, `${shortened(module) || "no module"} ${shareText(sum, weights.width[0])}`);
       item.title = `${valueText(sum, profile.types[column].unit)} by itself`;
       return item;
     }),
