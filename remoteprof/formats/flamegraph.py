@@ -28,6 +28,8 @@ from remoteprof.profile.model import Label, Profile
 from remoteprof.sinks import Stream
 
 SCRIPTS = ("decode.js", "tree.js", "measure.js", "paint.js", "graph.js", "page.js")
+LEVEL = 4
+"""Of zlib: 2 % larger than the default one makes a large profile, at a fifth of the time."""
 PART = 3 << 16
 """Bytes that are written at once; base64 wants threes."""
 
@@ -173,7 +175,7 @@ def _common(one: tuple[int, ...], other: tuple[int, ...]) -> int:
 
 def _deflated(head: dict[str, Any], arrays: list[array[int]]) -> bytes:
     text = json.dumps(head, separators=(",", ":")).encode()
-    packer = zlib.compressobj()
+    packer = zlib.compressobj(LEVEL)
     parts = [packer.compress(len(text).to_bytes(8, "little") + text + bytes(-len(text) % 8))]
     for numbers in arrays:
         if sys.byteorder == "big":

@@ -37,8 +37,9 @@ class Frames:
     def __init__(self) -> None:
         self._numbers: dict[Frame, int] = {}
         self._names: list[str] = []
-        # The key is an address: what has it must live as long as the number is kept.
-        self._locations: dict[int, tuple[Location, tuple[int, ...]]] = {}
+        # By id(): what has that address must live as long as its numbers are kept.
+        self._locations: dict[int, tuple[int, ...]] = {}
+        self._alive: list[Location] = []
         self._functions: dict[tuple[int, int], tuple[Function, Mapping | None, int]] = {}
         self._empty: tuple[int, ...] | None = None
 
@@ -52,8 +53,7 @@ class Frames:
         known = self._locations
         stack: list[int] = []
         for location in reversed(sample.locations):
-            entry = known.get(id(location))
-            stack += entry[1] if entry is not None else self.of(location)
+            stack += known.get(id(location)) or self.of(location)
         if stack:
             return tuple(stack)
         if self._empty is None:
@@ -62,16 +62,17 @@ class Frames:
 
     def of(self, location: Location) -> tuple[int, ...]:
         """The numbers of a location's frames, the innermost inlined call last."""
-        entry = self._locations.get(id(location))
-        if entry is None:
+        frames = self._locations.get(id(location))
+        if frames is None:
             mapping = location.mapping
             if location.lines:
                 frames = tuple(self._function(line.function, mapping) for line in reversed(location.lines))
             else:
                 module = _base(mapping.file) if mapping else ""
                 frames = (self._number(Frame(f"{location.address:#x}", "", 0, shown(module))),)
-            entry = self._locations[id(location)] = (location, frames)
-        return entry[1]
+            self._locations[id(location)] = frames
+            self._alive.append(location)
+        return frames
 
     def name(self, number: int) -> str:
         """The name of a frame."""
