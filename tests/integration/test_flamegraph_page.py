@@ -1,5 +1,5 @@
-"""The flame graph's page in Chromium: dark and small screens, hostile names, nothing that leaves it, any size of profile.
-Screenshots are kept in .cache/screenshots."""
+"""The flame graph's page in Chromium: dark and small screens, hostile names, nothing that leaves it, profiles of any
+size. Screenshots are kept in .cache/screenshots."""
 
 from __future__ import annotations
 
