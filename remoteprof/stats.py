@@ -21,7 +21,6 @@ SUMS = (
     "cpu_ns_process",
     "unseen_cpu_ns",
     "syscalls_restarted",
-    "unmatched",
 )
 """Fields that add up over the processes and windows of a recording, in the order of the object."""
 
@@ -48,11 +47,6 @@ def merge(parts: Iterable[dict[str, Any]], since_ns: int) -> dict[str, Any]:
             for key in cache:
                 cache[key] += int(counts.get(key, 0))
     merged["caches"] = caches
-    cut: dict[str, int] = {}
-    for part in parts:
-        for reason, count in part.get("cut", {}).items():
-            cut[reason] = cut.get(reason, 0) + int(count)
-    merged["cut"] = cut
     pauses = [part.get("pause_us", {}) for part in parts]
     merged["pause_us"] = {
         "count": sum(pause.get("count", 0) for pause in pauses),
@@ -67,6 +61,12 @@ def merge(parts: Iterable[dict[str, Any]], since_ns: int) -> dict[str, Any]:
         times = [int(part[source]) for part in parts if part.get(source)]
         merged[name] = round((min(times) - since_ns) / 1e6, 3) if times else None
     merged["output_bytes"] = 0
+    merged["unmatched"] = sum(int(part.get("unmatched", 0)) for part in parts)
+    cut: dict[str, int] = {}
+    for part in parts:
+        for reason, count in part.get("cut", {}).items():
+            cut[reason] = cut.get(reason, 0) + int(count)
+    merged["cut"] = cut
     known = set(merged) | {"first_sample_ns", "attached_ns"}
     for part in parts:
         for name, value in part.items():

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from support.cli import LONG
 from support.targets import VERSIONS, waits_library
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
+    from support.browser import Opened
+    from support.graph import Show
+
+    from remoteprof.profile.model import Profile
 
 
 @pytest.fixture(params=VERSIONS)
@@ -19,6 +29,38 @@ def version(request: pytest.FixtureRequest) -> str:
 def waits() -> Path:
     """The C library of tests/targets/waits.c."""
     return waits_library()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Chromium."""
+    # Imported on use, here and below: few tests need a browser.
+    from support.browser import chromium
+
+    with chromium() as found:
+        yield found
+
+
+@pytest.fixture
+def show(browser: Browser, tmp_path: Path) -> Show:
+    """Opens the flame graph of a profile; in the end nothing was complained of, and no request was made."""
+    from support.browser import opened
+    from support.graph import ROWS, profile_of
+
+    from remoteprof.formats import save
+
+    @contextlib.contextmanager
+    def showing(profile: Profile | None = None, **options: Any) -> Iterator[Opened]:
+        path = tmp_path / "x.html"
+        save(profile if profile is not None else profile_of(ROWS), str(path))
+        with opened(browser, path.as_uri(), **options) as seen:
+            seen.page.locator("html[data-ready]").wait_for()
+            seen.settle()
+            yield seen
+            assert seen.complaints == []
+            assert seen.requests == [path.as_uri()]
+
+    return showing
 
 
 def pytest_report_header() -> str:

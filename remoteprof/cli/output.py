@@ -57,7 +57,7 @@ class Outputs:
             content = json.dumps(stats, indent=1).encode() + b"\n"
             open_sink(choices.stats).write(_writer(content))
         if not choices.quiet:
-            say(*report(profile, stats, path))
+            say(*report(profile, stats, path, choices.format))
 
 
 def _writer(content: bytes) -> Callable[[Stream], None]:
@@ -67,8 +67,9 @@ def _writer(content: bytes) -> Callable[[Stream], None]:
     return fill
 
 
-def report(profile: Profile, stats: dict[str, Any], path: str) -> list[str]:
+def report(profile: Profile, stats: dict[str, Any], path: str, form: str | None = None) -> list[str]:
     """What stderr ends with: how it went, the five heaviest functions, the command that opens the profile."""
+    from remoteprof.formats import choose
     from remoteprof.stats import duration_text, summary
 
     lines = [*(f"note: {note}" for note in profile.notes), *summary(stats)]
@@ -84,10 +85,11 @@ def report(profile: Profile, stats: dict[str, Any], path: str) -> list[str]:
     for function, value in profile.heaviest(5, column):
         place = f" ({function.file}{f':{function.start_line}' if function.start_line else ''})" if function.file else ""
         lines.append(f"{100 * value / total:6.1f} % {duration_text(value):>8}  {function.name}{place}")
+    opener = choose(path, form)[0].opener
     if path == "-":
-        lines.append("open it: go tool pprof -http=: FILE, where FILE is what stdout was written to")
+        lines.append(f"open it: {opener.format('FILE')}, where FILE is what stdout was written to")
     else:
-        lines.append(f"open it: go tool pprof -http=: {shlex.quote(path)}")
+        lines.append(f"open it: {opener.format(shlex.quote(path))}")
     return lines
 
 

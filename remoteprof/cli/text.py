@@ -1,4 +1,4 @@
-"""Text for people: names from foreign memory made harmless, durations, tables."""
+"""Text for people: what is said to them, durations, file names."""
 
 from __future__ import annotations
 
@@ -7,22 +7,11 @@ import math
 import re
 import sys
 
+from remoteprof.text import printable as printable
+
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(us|ms|s|m|h|)")
 _SIZE = re.compile(r"([0-9]{1,12})(|[KkMmGg])(?:i?B)?")
 _UNITS = {"us": 1e3, "ms": 1e6, "s": 1e9, "": 1e9, "m": 60e9, "h": 3600e9}
-
-
-def printable(text: str) -> str:
-    """`text` with everything escaped that a terminal would obey or hide: controls, bidi, lone surrogates."""
-    if text.isprintable():
-        return text
-    return "".join(character if character.isprintable() else _escaped(ord(character)) for character in text)
-
-
-def _escaped(code: int) -> str:
-    if 0xDC80 <= code <= 0xDCFF:
-        code -= 0xDC00  # a byte that was no UTF-8
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def say(*lines: str) -> None:

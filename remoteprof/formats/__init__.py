@@ -17,6 +17,8 @@ class Format(NamedTuple):
     """The default one first."""
     media_type: str
     write: Callable[[Profile, Stream, str], None]
+    opener: str
+    """The command or place that opens a file of it; `{}` is the path, quoted for a shell."""
 
 
 def _pprof(profile: Profile, stream: Stream, suffix: str) -> None:
@@ -26,8 +28,38 @@ def _pprof(profile: Profile, stream: Stream, suffix: str) -> None:
     write(profile, stream, compress=suffix != ".pb")
 
 
+def _folded(profile: Profile, stream: Stream, suffix: str) -> None:
+    from remoteprof.formats.folded import write
+
+    write(profile, stream)
+
+
+def _speedscope(profile: Profile, stream: Stream, suffix: str) -> None:
+    from remoteprof.formats.speedscope import write
+
+    write(profile, stream)
+
+
+def _flamegraph(profile: Profile, stream: Stream, suffix: str) -> None:
+    if suffix == ".svg":
+        from remoteprof.formats.svg import write
+    else:
+        from remoteprof.formats.flamegraph import write
+    write(profile, stream)
+
+
+def _gecko(profile: Profile, stream: Stream, suffix: str) -> None:
+    from remoteprof.formats.gecko import write
+
+    write(profile, stream)
+
+
 FORMATS: dict[str, Format] = {
-    "pprof": Format((".pb.gz", ".pb"), "application/vnd.google.protobuf+gzip", _pprof),
+    "pprof": Format((".pb.gz", ".pb"), "application/vnd.google.protobuf+gzip", _pprof, "go tool pprof -http=: {}"),
+    "folded": Format((".folded", ".txt"), "text/plain; charset=utf-8", _folded, "less {}"),
+    "speedscope": Format((".speedscope.json",), "application/json", _speedscope, "npx speedscope {}"),
+    "flamegraph": Format((".html", ".svg"), "text/html; charset=utf-8", _flamegraph, "xdg-open {}"),
+    "gecko": Format((".gecko.json",), "application/json", _gecko, "load {} at https://profiler.firefox.com"),
 }
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import cli
+from support import cli, pprof
 from support.targets import Running, program, started, wait_until
 
 TRACER = """
@@ -98,7 +98,8 @@ def test_no_command_and_help(tmp_path: Path) -> None:
 
 def test_not_a_python(tmp_path: Path) -> None:
     with started(["cat"], ready="") as target:
-        cli.remoteprof("attach", target.pid, "-d", "1", cwd=tmp_path).failed_with(5, "hint", "python")
+        for option in ("--no-native", "--nonblocking"):
+            cli.remoteprof("attach", target.pid, "-d", "1", option, cwd=tmp_path).failed_with(5, "hint", "python")
         target.send("still here\n")
         assert target.line() == "still here"
 
@@ -208,15 +209,17 @@ def test_profile_to_a_terminal_is_refused(idle: Running) -> None:
 
 
 def test_itself_and_its_parent(tmp_path: Path) -> None:
-    """A shell that records itself: not a Python."""
-    done = subprocess.run(
-        ["bash", "-c", f'"{cli.COMMAND}" attach $$ -d 300ms; exit $?'],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=tmp_path,
-    )
-    cli.Result(done.returncode, done.stdout, done.stderr).failed_with(5)
+    """A shell that records itself: no Python, but a program all the same."""
+    for options, status in (("--no-native", 5), ("-q", 0)):
+        done = subprocess.run(
+            ["bash", "-c", f'"{cli.COMMAND}" attach $$ -d 300ms -o out.pb.gz {options}; exit $?'],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
+        )
+        assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    assert "[syscall: wait4]" in pprof.load(tmp_path / "out.pb.gz").functions()
 
 
 def test_unknown_runtime_of_a_python_name(tmp_path: Path) -> None:
@@ -227,7 +230,7 @@ def test_unknown_runtime_of_a_python_name(tmp_path: Path) -> None:
     output = tmp_path / "output"
     output.mkdir()
     with started([path], ready="") as target:
-        cli.remoteprof("attach", target.pid, "-d", "1", cwd=output).failed_with(5)
+        cli.remoteprof("attach", target.pid, "-d", "1", "--no-native", cwd=output).failed_with(5)
 
 
 def test_host_without_descriptors(idle: Running, tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_errors_are_exceptions_with_hints() -> None:
         remoteprof.record(child.pid, duration=0.1)
     assert missing.value.message and missing.value.exit_code == 3
     with started(["cat"], ready="") as target, pytest.raises(remoteprof.NothingToProfile) as nothing:
-        remoteprof.record(target.pid, duration=0.1)
+        remoteprof.record(target.pid, duration=0.1, native=False)
     assert nothing.value.hint
     with pytest.raises(remoteprof.UsageError):
         remoteprof.record(1, duration=-1)

@@ -56,11 +56,15 @@ def test_not_found_and_not_executable(tmp_path: Path) -> None:
 
 
 def test_a_command_that_is_no_python(tmp_path: Path) -> None:
-    """The command's status counts; that there was nothing to profile is a warning, an error with --strict."""
+    """The command's status counts. Without native frames there is nothing to profile: a warning, with --strict an
+    error."""
     code, stdout, stderr = run(tmp_path, ["sh", "-c", "echo out; exit 4"])
     assert (code, stdout) == (4, "out\n")
+    assert "warning" not in stderr and "Traceback" not in stderr
+    code, stdout, stderr = run(tmp_path, ["sh", "-c", "echo out; exit 4"], "--no-native")
+    assert (code, stdout) == (4, "out\n")
     assert "warning" in stderr and "Traceback" not in stderr
-    code, stdout, stderr = run(tmp_path, ["sh", "-c", "echo out; exit 0"], "--strict")
+    code, stdout, stderr = run(tmp_path, ["sh", "-c", "echo out; exit 0"], "--strict", "--no-native")
     assert (code, stdout) == (1, "out\n"), stderr
 
 

@@ -5,6 +5,7 @@ import pytest
 from remoteprof.profile.build import build
 from remoteprof.profile.model import Label, Mapping
 from remoteprof.profile.stacks import thread_stacks
+from remoteprof.symbols import Line
 
 
 def names(sample):
@@ -97,8 +98,8 @@ def test_one_function_at_two_lines_is_one_function(native):
 def test_native_frames_have_address_and_mapping_and_flags_say_what_is_known(native):
     frames = [
         ("native", "", "", 0, 0, 0x1234, 0),
-        ("native", "memcpy", "", 0, 0, 0x5000, 1),
-        ("native", "main", "main.c", 5, 1, 0x6000, 1),
+        ("native", "", "", 0, 0, 0x5000, 1),
+        ("native", "", "", 0, 0, 0x6000, 1),
         ("native", "", "", 0, 0, 0x9999, -1),
     ]
     mappings = [
@@ -106,15 +107,23 @@ def test_native_frames_have_address_and_mapping_and_flags_say_what_is_known(nati
         native.Mapping(0x5000, 0x7000, "r-xp", 0x400, "00:01", 2, "/lib/b"),
         native.Mapping(0x8000, 0x9000, "r-xp", 0, "00:01", 3, "/lib/unsampled"),
     ]
-    profile = build([native.batch(7, frames=frames, mappings=mappings)], 100)
+    known = {
+        (1, 0x5000): [Line("memcpy", "memcpy", "", 0, 0, 0)],
+        (1, 0x6000): [Line("inner()", "_Z5innerv", "main.c", 9, 3, 8), Line("main", "main", "main.c", 5, 2, 1)],
+    }
+    profile = build([native.batch(7, frames=frames, mappings=mappings)], 100, names=[known])
     a, b, unsampled = profile.mappings
     assert (a.file, a.has_functions, unsampled.has_functions) == ("/lib/a", False, False)
     assert (b.start, b.limit, b.offset) == (0x5000, 0x7000, 0x400)
-    assert (b.has_functions, b.has_filenames, b.has_line_numbers, b.has_inline_frames) == (True, False, False, False)
+    assert (b.has_functions, b.has_filenames, b.has_line_numbers, b.has_inline_frames) == (True, False, False, True)
     bare, named = profile.samples[0].locations
     assert (bare.address, bare.mapping, bare.lines) == (0x1234, a, [])
     assert (named.address, named.mapping) == (0x5000, b)
-    assert profile.samples[2].locations[0].mapping is None
+    inner, main = next(p for sample in profile.samples for p in sample.locations if p.address == 0x6000).lines
+    assert (inner.function.name, inner.function.system_name, inner.line, inner.column) == ("inner()", "_Z5innerv", 9, 3)
+    assert (main.function.start_line, main.line) == (1, 5)
+    lost = profile.samples[2].locations[0]
+    assert (lost.mapping, lost.address, lost.lines[0].function.name) == (None, 0x9999, "_ExternalCode")
 
 
 @pytest.mark.parametrize("column, total", [("cpu", 1_500_001_007), ("wall", 3_500_000_000), ("gil", 1_400_000_000)])

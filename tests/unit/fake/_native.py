@@ -48,6 +48,7 @@ class Target:
         if not Path(f"/proc/{pid}").exists():
             raise errors().ProcessNotFound(f"no process {pid}", "list processes with ps -e")
         self.pid = pid
+        self.start_time = 1
 
     def mappings(self):
         from remoteprof.modules import parse_lines
@@ -132,13 +133,13 @@ class Link:
     def say(self, *request):
         send(self.socket, request)
 
-    def add(self, pid):
+    def add(self, pid, native):
         self.say("add", pid)
 
     def launch(self, argv, environment):
         self.say("launch", argv, environment)
 
-    def start(self, rate, duration_ns, max_ticks, idle, native, nonblocking, max_pause_ns):
+    def start(self, rate, duration_ns, max_ticks, idle, native, nonblocking, max_pause_ns, max_stack):
         self.say("start", duration_ns, max_ticks)
 
     def progress(self):
@@ -152,7 +153,7 @@ class Link:
         ready, _, _ = select.select([self.socket], [], [], min(timeout, 0.05))
         if not ready:
             return None
-        event = {"pid": 0, "status": -1, "samples": 0, "pause_p99_us": 0.0, "message": "", "batch": None, "error": None}
+        event = {"pid": 0, "status": -1, "samples": 0, "pause_p99_us": 0.0, "batch": None, "error": None}
         event.update(take(self.socket))
         if event["error"] is not None:
             name, *arguments = event["error"]
@@ -177,6 +178,18 @@ def take(stream):
 
     (size,) = struct.unpack("I", exactly(4))
     return pickle.loads(exactly(size))
+
+
+def symbolize(source, start, offset, addresses, **rest):
+    raise ValueError("no names here")
+
+
+def perf_map(pid):
+    raise FileNotFoundError(pid)
+
+
+def perf_map_names(text, addresses):
+    return [None] * len(addresses)
 
 
 def sampler_main(fd):
