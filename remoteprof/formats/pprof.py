@@ -53,7 +53,7 @@ class Writer:
         self._flush()
         strings = list(self._strings)
         for start in range(0, len(strings), PART):
-            self._part.string_table.extend(map(_utf8, strings[start : start + PART]))
+            self._part.string_table.extend(map(utf8, strings[start : start + PART]))
             self._flush()
 
     def _flush(self) -> None:
@@ -130,7 +130,7 @@ def _system_name(function: Function) -> str:
     return function.system_name
 
 
-def _utf8(text: str) -> bytes:
+def utf8(text: str) -> bytes:
     """Valid UTF-8: names come from foreign memory, and a reader may refuse the whole file for one bad byte."""
     try:
         return text.encode()
