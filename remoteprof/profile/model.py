@@ -70,6 +70,8 @@ class Location:
     lines: list[Line] = field(default_factory=list)
     mapping: Mapping | None = None
     address: int = 0
+    folded: bool = False
+    """Whether the linker made one function of several equal ones, so that the name may be another's."""
 
 
 class Label(NamedTuple):
@@ -78,6 +80,10 @@ class Label(NamedTuple):
     key: str
     value: str | int
     unit: str = ""
+
+
+BASE = Label("pprof::base", "true")
+"""What pprof marks the samples of the older profile in a difference with; their values are negated."""
 
 
 @dataclass(slots=True)
@@ -117,6 +123,8 @@ class Profile:
     """How the recording went: the object of `--stats`. Empty for a profile that was loaded."""
     notes: list[str] = field(default_factory=list)
     """What whoever reads the profile should be told, such as a lowered rate. Part of the comments when written."""
+    verbatim: bool = field(default=False, compare=False)
+    """Whether function names are another writer's, to be written as they are."""
 
     def index(self, sample_type: str) -> int:
         """The column of `sample_type`, such as "cpu". Raises KeyError."""
@@ -168,11 +176,15 @@ class Profile:
         return save(self, str(path))
 
     @staticmethod
-    def load(path: str | Path) -> Profile:
-        """Reads a pprof profile, compressed or not. Raises RemoteprofError where it is none."""
-        from remoteprof.formats.pprof import load
+    def load(path: str | Path, *, signed: bool = False) -> Profile:
+        """Reads a profile made by anyone: pprof, compressed or not, or a CPU profile of gperftools.
 
-        return load(path)
+        Values below zero are refused unless `signed`, or unless the profile says that it is a difference: they mean
+        nothing where time or events were counted. Raises RemoteprofError, an error for anything that is wrong in it.
+        """
+        from remoteprof.profile.loading import load
+
+        return load(path, signed=signed)
 
 
 def leaf_function(sample: Sample) -> Function:

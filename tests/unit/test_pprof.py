@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from remoteprof.errors import RemoteprofError, UsageError
-from remoteprof.formats import choose, pprof, save
+from remoteprof.formats import choose, pprof, pprof_reader, save
 from remoteprof.formats import profile_pb2 as pb
 from remoteprof.modules import Module
 from remoteprof.profile.build import build
@@ -88,7 +88,7 @@ def test_what_is_no_profile_is_an_error(content, tmp_path):
 
 
 def test_a_bomb_is_refused(monkeypatch):
-    monkeypatch.setattr(pprof, "MAX_FILE", 1 << 20)
+    monkeypatch.setattr(pprof_reader, "MAX_FILE", 1 << 20)
     with pytest.raises(RemoteprofError, match="larger than 1 MiB"):
         pprof.parse(gzip.compress(bytes(5 << 20)))
 
