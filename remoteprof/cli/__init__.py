@@ -20,6 +20,8 @@ COMMANDS = {
     "dump": ("look", "Show what every thread is doing, once."),
     "modules": ("look", "Show what is mapped into a process."),
     "convert": ("profiles", "Write a profile in another format."),
+    "merge": ("profiles", "Add profiles up."),
+    "diff": ("profiles", "Show what changed between two profiles."),
 }
 """Command → (module of this package, what it does)."""
 

@@ -14,7 +14,7 @@ from remoteprof.profile.model import BASE, Function, Label, Line, Location, Mapp
 
 MAX_FILE = 512 << 20
 """Bytes of a file, compressed or not."""
-MAX_MEMORY = 2 << 30
+MAX_MEMORY = 1 << 30
 """Bytes that a profile may take in memory, about."""
 
 MAX_FIELD = 4 << 20
@@ -155,6 +155,8 @@ class _Reader:
         width = len(profile.sample_types)
         known = self._locations
         for of in part.sample:
+            if not width:
+                raise Malformed("it has samples, and no sample types")
             self._take(_SAMPLE + _REFERENCE * len(of.location_id) + _VALUE * len(of.value) + 8 * len(of.label))
             if len(of.value) != width:
                 raise Malformed(f"a sample with {len(of.value)} values for {width} types")

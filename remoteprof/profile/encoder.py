@@ -17,6 +17,7 @@ from remoteprof.formats.pprof import utf8
 from remoteprof.modules import FAKE, Module
 from remoteprof.profile.deck import Deck, Expansion, Frame, Symbolize, expand
 from remoteprof.profile.model import ValueType
+from remoteprof.profile.ranges import Ranges
 
 PART = 4096
 """Bytes that are gathered before they are compressed, between messages."""
@@ -44,7 +45,6 @@ class _Place:
 
     def __init__(self, module: Module) -> None:
         self.module = module
-        self.fake = module == FAKE
         self.tried = False
         self.functions = self.files = self.lines = True
         self.inlined = False
@@ -77,6 +77,9 @@ class Encoder:
         self._generics = generics
         self._period = period
         self._places = [_Place(module) for module in modules] or [_Place(FAKE)]
+        self._ranges = Ranges((place.module.start, place.module.end) for place in self._places)
+        # It takes every address.
+        self._fake = self._places[0].module == FAKE
         self._strings: dict[str, int] = {"": 0}
         self._texts = [""]
         self._string_length = 0
@@ -217,11 +220,12 @@ class Encoder:
         deck.clear()
 
     def _mapping(self, address: int) -> int:
-        for number, place in enumerate(self._places, 1):
-            if place.fake or place.module.start <= address < place.module.end:
-                place.look(self._deck)
-                return number
-        return 0
+        """The id of the mapping that holds an address, 0 = none; counts in what was found there."""
+        number = 0 if self._fake else self._ranges.find(address)
+        if number is None:
+            return 0
+        self._places[number].look(self._deck)
+        return number + 1
 
     def _function(self, number: int, frame: Frame) -> pb.Function:
         name = frame.function if self._generics else _TYPE_ARGUMENTS.sub("[...]", frame.function)

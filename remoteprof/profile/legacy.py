@@ -19,12 +19,15 @@ from remoteprof.errors import RemoteprofError
 from remoteprof.modules import Line as MapsLine
 from remoteprof.modules import kept, parse_lines
 from remoteprof.profile.model import Function, Line, Location, Mapping, Profile, Sample, ValueType
+from remoteprof.profile.ranges import Ranges
 
 MAX_INT64 = (1 << 63) - 1
 MAX_MAPS = 16 << 20
 """Bytes of maps text that are read; a line has some hundred."""
 MAX_MODULES = 1 << 16
 """Mappings that are kept; the kernel allows a process some 65,000 ranges of memory."""
+MAX_DISTINCT = 1 << 20
+"""Distinct stacks of one profile, and distinct addresses."""
 HEADER = (0, 3, 0)
 
 _HEAD_WORDS = 5
@@ -115,6 +118,8 @@ def _counts(words: array[int], period: int) -> tuple[dict[bytes, int], int]:
             )
         key = view[begin:position].tobytes()
         counts[key] = counts.get(key, 0) + count
+        if len(counts) > MAX_DISTINCT:
+            raise RemoteprofError(f"more than {MAX_DISTINCT} distinct stacks: not a program's profile")
         record += 1
 
 
@@ -154,22 +159,22 @@ def _build_id(line: MapsLine) -> str:
 
 def _samples(profile: Profile, words: array[int], counts: dict[bytes, int]) -> None:
     locations: dict[int, Location] = {}
+    mappings = profile.mappings
+    fake = mappings[0] if not mappings[0].file else None
+    ranges = Ranges((mapping.start, mapping.limit) for mapping in mappings)
     for key, count in counts.items():
-        stack = array(words.typecode, key)
         places = []
-        for depth, word in enumerate(stack):
+        for depth, word in enumerate(array(words.typecode, key)):
             address = max(word - 1, 0) if depth else word
             location = locations.get(address)
             if location is None:
-                location = locations[address] = Location([], _mapping(profile.mappings, address), address)
+                number = ranges.find(address)
+                mapping = fake if number is None else mappings[number]
+                location = locations[address] = Location([], mapping, address)
+                if len(locations) > MAX_DISTINCT:
+                    raise RemoteprofError(f"more than {MAX_DISTINCT} distinct addresses: not a program's profile")
             places.append(location)
         profile.samples.append(Sample(tuple(places), [count, count * profile.period]))
-
-
-def _mapping(mappings: Sequence[Mapping], address: int) -> Mapping | None:
-    if mappings[0].limit == 0 and not mappings[0].file:
-        return mappings[0]
-    return next((mapping for mapping in mappings if mapping.start <= address < mapping.limit), None)
 
 
 def _name(profile: Profile, names: Names) -> None:

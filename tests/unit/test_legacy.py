@@ -9,6 +9,7 @@ from remoteprof.errors import RemoteprofError
 from remoteprof.profile import Profile, legacy
 from remoteprof.profile.legacy import Name, is_legacy, parse
 from remoteprof.profile.model import ValueType
+from remoteprof.profile.ranges import Ranges
 
 A1, A2 = 0x400000, 0x7F000000
 MAPS = f"""\
@@ -109,6 +110,20 @@ def test_each_error_tells_its_place(words, problem):
     with pytest.raises(RemoteprofError) as raised:
         parse(packed(words))
     assert str(raised.value).startswith(problem)
+
+
+@pytest.mark.parametrize("words", [[1, 1, 5, 1, 1, 6, 1, 1, 7], [1, 3, 5, 6, 7]])
+def test_what_a_profile_holds_is_bounded(monkeypatch, words):
+    monkeypatch.setattr(legacy, "MAX_DISTINCT", 2)
+    with pytest.raises(RemoteprofError, match="more than 2 distinct"):
+        parse(packed([*HEADER, *words, *END]))
+
+
+def test_of_ranges_that_overlap_the_first_counts():
+    ranges = Ranges([(10, 20), (15, 30), (5, 11), (30, 40), (7, 7), (0, 10), (50, 45)])
+    assert [ranges.find(address) for address in (0, 9, 10, 19, 20, 29, 30, 39, 40, 47, 50)] == [
+        5, 5, 0, 0, None, None, 3, 3, None, None, None,
+    ]  # fmt: skip
 
 
 def test_names_are_asked_for_once_an_address():

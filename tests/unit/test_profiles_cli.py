@@ -4,6 +4,7 @@ import struct
 
 import pytest
 from click.testing import CliRunner
+from profiles import simple
 
 from remoteprof.cli import cli
 from remoteprof.profile import Profile
@@ -82,3 +83,97 @@ def test_what_cannot_be_converted(run, old, tmp_path, arguments, code, problem):
     assert (exit_code, out) == (code, "")
     assert problem in err and err.startswith("error: ")
     assert not (tmp_path / "x").exists()
+
+
+@pytest.fixture
+def two(tmp_path):
+    simple({"a main": 60, "b main": 40}).save(tmp_path / "base.pb.gz")
+    simple({"a main": 90, "b\x1b[31m main": 40}).save(tmp_path / "new.pb.gz")
+
+
+def test_merge(run, two):
+    assert run("merge", "base.pb.gz", "new.pb.gz", "base.pb.gz", "-o", "sum.pb.gz") == (0, "", "")
+    assert Profile.load("sum.pb.gz").total("samples") == 330
+
+
+def test_merge_says_which_one_is_unlike(run, two, tmp_path):
+    simple({}, period=5).save(tmp_path / "odd.pb")
+    code, out, err = run("merge", "base.pb.gz", "odd.pb", "-o", "sum.pb.gz")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: odd.pb: different periods: 10000000 and 5 nanoseconds\nhint: ")
+    assert not (tmp_path / "sum.pb.gz").exists()
+
+
+def test_diff(run, two):
+    code, out, err = run("diff", "base.pb.gz", "new.pb.gz")
+    assert (code, err) == (0, "")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert out.startswith("cpu: 1.00 s → 1.30 s (+300 ms, +30.0 %)\n")
+    assert lines[2] == "-400 ms -40.0 % 40.0 → 0.0 % -400 ms -40.0 % 40.0 → 0.0 % b (b.c)"
+    assert lines[4] == "+300 ms +30.0 % 60.0 → 69.2 % +300 ms +30.0 % 60.0 → 69.2 % a (a.c)"
+    assert "b\\x1b[31m" in out and "\x1b" not in out
+    assert len(lines) == 6
+    assert lines[5] == "0 ns +0.0 % 0.0 → 0.0 % +300 ms +30.0 % 100.0 → 100.0 % main (main.c)"
+
+
+def test_diff_options(run, two):
+    assert len(run("diff", "base.pb.gz", "new.pb.gz", "-n", "1")[1].splitlines()) == 4
+    assert "… and 3 more functions" in run("diff", "base.pb.gz", "new.pb.gz", "-n", "1")[1]
+    assert run("diff", "base.pb.gz", "new.pb.gz", "-t", "samples")[1].startswith("samples: 100 → 130 (+30, +30.0 %)")
+    by_cumulative = run("diff", "base.pb.gz", "new.pb.gz", "--cum", "-n", "1")[1]
+    assert by_cumulative.splitlines()[2].endswith("b (b.c)")
+    code, out, err = run("diff", "base.pb.gz", "new.pb.gz", "--normalize")
+    assert (code, err) == (0, "note: normalized: values of the base profile count 1.3 times\n")
+    assert out.startswith("cpu: 1.30 s → 1.30 s (0 ns, +0.0 %)")
+
+
+def test_nothing_changed(run, two):
+    assert run("diff", "base.pb.gz", "base.pb.gz") == (
+        0,
+        "cpu: 1.00 s → 1.00 s (0 ns, +0.0 %)\nno function changed\n",
+        "",
+    )
+
+
+def test_diff_as_a_profile(run, two, tmp_path):
+    assert run("diff", "base.pb.gz", "new.pb.gz", "-o", "diff.pb.gz") == (0, "", "")
+    made = Profile.load("diff.pb.gz")
+    assert made.total("samples") == 30
+    assert run("diff", "base.pb.gz", "new.pb.gz", "-o", "-")[0] == 0
+
+
+def test_a_profile_from_stdin(two, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    content = (tmp_path / "base.pb.gz").read_bytes()
+    result = CliRunner().invoke(cli, ["convert", "-", "-o", "x.pb"], input=content)
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert Profile.load("x.pb") == Profile.load("base.pb.gz")
+    result = CliRunner().invoke(cli, ["convert", "-", "-o", "x.pb"], input=b"x")
+    assert result.stderr.startswith("error: stdin: not a pprof profile")
+
+
+def test_values_below_zero_are_asked_for(run, two, tmp_path):
+    simple({"a": -1}).save(tmp_path / "less.pb")
+    code, _, err = run("convert", "less.pb", "-o", "x.pb")
+    assert code == 1 and "below zero" in err and "--signed" in err
+    assert run("convert", "less.pb", "-o", "x.pb", "--signed") == (0, "", "")
+    assert run("merge", "less.pb", "base.pb.gz", "-o", "x.pb", "--signed") == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    "arguments, code, problem",
+    [
+        (["merge", "-o", "x"], 2, "Missing argument 'IN...'"),
+        (["merge", "base.pb.gz"], 2, "Missing option '-o'"),
+        (["merge", "base.pb.gz", "none", "-o", "x"], 1, "cannot read none"),
+        (["diff", "base.pb.gz"], 2, "Missing argument 'NEW'"),
+        (["diff", "base.pb.gz", "new.pb.gz", "-t", "gil"], 2, "no sample type 'gil'"),
+        (["diff", "base.pb.gz", "new.pb.gz", "-n", "0"], 2, "0 is not in the range"),
+        (["diff", "base.pb.gz", "none"], 1, "cannot read none"),
+        (["diff", "base.pb.gz", "new.pb.gz", "-o", "none/x"], 1, "cannot write none/x"),
+    ],
+)
+def test_what_cannot_be_compared(run, two, arguments, code, problem):
+    exit_code, out, err = run(*arguments)
+    assert (exit_code, out) == (code, "")
+    assert problem in err and err.startswith("error: ")
