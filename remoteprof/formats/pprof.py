@@ -118,7 +118,11 @@ class Writer:
             id=number, mapping_id=mapping, address=location.address, is_folded=location.folded
         )
         for line in location.lines:
-            message.line.add(function_id=self._function(line.function), line=max(line.line, 0), column=line.column)
+            message.line.add(
+                function_id=self._function(line.function),
+                line=line.line if self._verbatim else max(line.line, 0),
+                column=line.column,
+            )
         return number
 
     def _function(self, function: Function) -> int:

@@ -152,20 +152,23 @@ class _Reader:
             _enter(self._locations, "location", of.id, Location(lines, mapping, of.address, of.is_folded))
 
     def _read_samples(self, part: pb.Profile, profile: Profile) -> None:
-        width = len(profile.sample_types)
-        known = self._locations
+        # The loop that matters: a profile may have some 100,000 samples with 40 locations each.
+        width, located = len(profile.sample_types), self._locations.__getitem__
+        if not width and part.sample:
+            raise Malformed("it has samples, and no sample types")
+        size = 0
         for of in part.sample:
-            if not width:
-                raise Malformed("it has samples, and no sample types")
-            self._take(_SAMPLE + _REFERENCE * len(of.location_id) + _VALUE * len(of.value) + 8 * len(of.label))
-            if len(of.value) != width:
-                raise Malformed(f"a sample with {len(of.value)} values for {width} types")
+            values = list(of.value)
+            if len(values) != width:
+                raise Malformed(f"a sample with {len(values)} values for {width} types")
             try:
-                stack = tuple([known[number] for number in of.location_id])
+                stack = tuple(map(located, of.location_id))
             except KeyError as error:
                 raise Malformed(f"it refers to location {error}, which is not in it") from None
-            labels = tuple([self._label(label) for label in of.label]) if of.label else ()
-            profile.samples.append(Sample(stack, list(of.value), labels))
+            labels = tuple(map(self._label, of.label))
+            size += len(stack) + len(labels)
+            profile.samples.append(Sample(stack, values, labels))
+        self._take(_REFERENCE * size + (_SAMPLE + _VALUE * width) * len(part.sample))
 
     def _label(self, of: pb.Label) -> Label:
         key = (of.key, of.str, of.num, of.num_unit)

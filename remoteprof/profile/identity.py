@@ -39,13 +39,6 @@ class Identities:
         """The function that was running."""
         return self.of(sample.locations[0])[0] if sample.locations else EMPTY
 
-    def through(self, sample: Sample) -> set[FunctionId]:
-        """Every function of a stack, once."""
-        found: set[FunctionId] = set()
-        for location in sample.locations:
-            found.update(self.of(location))
-        return found or {EMPTY}
-
     def _one(self, function: FunctionId) -> FunctionId:
         return self._same.setdefault(function, function)
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from remoteprof.errors import UsageError
-from remoteprof.profile.identity import FunctionId, Identities
+from remoteprof.profile.identity import EMPTY, FunctionId, Identities
 
 if TYPE_CHECKING:
     from remoteprof.profile.model import Profile
@@ -37,17 +38,40 @@ def column_of(profile: Profile, sample_type: str | None = None) -> int:
 def weigh(profile: Profile, column: int) -> dict[FunctionId, tuple[int, int]]:
     """Function → (flat, cumulative) of a column."""
     identities = Identities()
-    flat: dict[FunctionId, int] = {}
-    cumulative: dict[FunctionId, int] = {}
+    functions: list[FunctionId] = [EMPTY]
+    numbers: dict[FunctionId, int] = {EMPTY: 0}
+    # Location → its functions as numbers, which hash faster: the innermost first.
+    known: dict[int, tuple[int, ...]] = {}
+    flat, cumulative = [0], [0]
+    empty = False
     for sample in profile.samples:
         value = sample.values[column]
         if not value:
             continue
-        leaf = identities.leaf(sample)
-        flat[leaf] = flat.get(leaf, 0) + value
-        for function in identities.through(sample):
-            cumulative[function] = cumulative.get(function, 0) + value
-    return {function: (flat.get(function, 0), value) for function, value in cumulative.items()}
+        places = sample.locations
+        try:
+            through = set(chain.from_iterable(map(known.__getitem__, map(id, places))))
+        except KeyError:
+            for location in places:
+                found = identities.of(location)
+                for function in found:
+                    if function not in numbers:
+                        numbers[function] = len(functions)
+                        functions.append(function)
+                        flat.append(0)
+                        cumulative.append(0)
+                known[id(location)] = tuple(numbers[function] for function in found)
+            through = set(chain.from_iterable(map(known.__getitem__, map(id, places))))
+        if places:
+            flat[known[id(places[0])][0]] += value
+            for number in through:
+                cumulative[number] += value
+        else:
+            empty = True
+            flat[0] += value
+            cumulative[0] += value
+    rows = zip(functions, zip(flat, cumulative, strict=True), strict=True)
+    return dict(row for row in rows if empty or row[0] is not EMPTY)
 
 
 def top(profile: Profile, count: int | None = None, sample_type: str | None = None) -> list[Row]:

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import struct
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,8 +10,10 @@ from profiles import content, profiles, written
 
 from remoteprof.errors import RemoteprofError
 from remoteprof.formats.pprof_reader import parse
+from remoteprof.profile import loading
 from remoteprof.profile.diff import diff
 from remoteprof.profile.merge import merge
+from remoteprof.profile.records import RecordError, Records
 
 LONG = bool(os.environ.get("REMOTEPROF_LONG"))
 # What takes how long depends on the machine: no deadline. Derandomized: a failure comes again.
@@ -77,7 +80,42 @@ def test_a_broken_profile_is_one_error(profile, data):
     for _ in range(data.draw(st.integers(1, 3))):
         where = data.draw(st.integers(0, len(raw) - 1))
         raw[where : where + data.draw(st.integers(0, 2))] = data.draw(st.binary(max_size=3))
+    refused_or_read(bytes(raw))
+
+
+@often
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_one_error(raw):
+    refused_or_read(raw)
+
+
+@often
+@given(
+    st.lists(st.one_of(st.integers(0, 5), st.sampled_from([0x1000, (1 << 64) - 1])), max_size=12),
+    st.binary(max_size=30),
+)
+def test_any_words_of_gperftools_are_read_or_one_error(words, rest):
+    refused_or_read(struct.pack(f"<{3 + len(words)}Q", 0, 3, 0, *words) + rest)
+
+
+@often
+@given(st.lists(st.one_of(st.integers(0, 6), st.sampled_from([1 << 40, (1 << 64) - 1])), max_size=14))
+def test_any_words_of_a_stream_are_read_or_one_error(words):
+    stream = Records()
+    stream.add([3, 0, 1_000])
     try:
-        parse(bytes(raw))
+        stream.add(words)
+    except RecordError as error:
+        assert 0 < error.record <= error.offset
+    profile = stream.profile()
+    assert profile.total("cpu") == profile.total("samples") * 1_000_000
+
+
+def refused_or_read(raw):
+    """Nothing else may happen. What is read can be written and read again."""
+    try:
+        profile = loading.parse(raw, "x")
     except RemoteprofError as error:
-        assert error.message
+        assert error.message.startswith("x: ")
+    else:
+        assert loading.parse(written(profile), "x") == profile
