@@ -275,6 +275,13 @@ def test_functions_without_an_entry_are_not_joined():
     assert shown(symbolized([A1 + 0xD0, A1 + 0xD8])) == [[(A1 + 0xD0, ["x"]), (A1 + 0xD8, ["y"])]]
 
 
+def test_a_real_function_ends_a_location():
+    # Two names of one entry, as an alias has them: the first is no inlined call.
+    FRAMES[A1 + 0xE0] = [Frame("alias", "x.c", 1, A1 + 0xE0, 1, True)]
+    FRAMES[A1 + 0xE8] = [Frame("name", "x.c", 2, A1 + 0xE0, 1, True)]
+    assert shown(symbolized([A1 + 0xE0, A1 + 0xE8])) == [[(A1 + 0xE0, ["alias"]), (A1 + 0xE8, ["name"])]]
+
+
 def test_goexit_is_no_location_and_ends_an_expansion():
     profile = symbolized([CALLER, A1 + 0x90], [A1 + 0x90], [A1 + 0xA0])
     assert shown(profile) == [[(CALLER, ["runtime.main"])], [], [(A1 + 0xA0, ["c", "d", GOEXIT])]]
