@@ -17,7 +17,7 @@ from remoteprof.profile.records import RecordError, Records
 
 LONG = bool(os.environ.get("REMOTEPROF_LONG"))
 # What takes how long depends on the machine: no deadline. Derandomized: a failure comes again.
-often = settings(max_examples=5_000 if LONG else 100, deadline=None, derandomize=True)
+often = settings(max_examples=2_000 if LONG else 100, deadline=None, derandomize=True)
 
 
 @often
