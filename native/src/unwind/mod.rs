@@ -16,6 +16,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::memory::Memory;
+use crate::stats::Cache;
 use crate::target::Mapping;
 
 mod cfi;
@@ -122,6 +123,7 @@ pub struct Unwinder {
     known: FxHashMap<u64, Known>,
     context: Box<Context>,
     trampolines: Vec<u64>,
+    looks: Cache,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -138,6 +140,7 @@ impl Default for Unwinder {
             known: FxHashMap::default(),
             context: Box::new(Context::new_in()),
             trampolines: Vec::new(),
+            looks: Cache::default(),
         }
     }
 }
@@ -155,6 +158,11 @@ impl Unwinder {
             self.known.clear();
             self.trampolines.clear();
         }
+    }
+
+    /// How many addresses had a rule already.
+    pub fn looks(&self) -> Cache {
+        self.looks
     }
 
     /// Whether `pc` is in a known executable mapping.
@@ -321,7 +329,9 @@ impl Unwinder {
 
     fn look_up(&mut self, memory: &dyn Memory, pc: u64, exact: bool) -> Option<Known> {
         let key = pc.wrapping_shl(1) | u64::from(exact);
-        if let Some(known) = self.known.get(&key) {
+        let known = self.known.get(&key);
+        self.looks.count(known.is_some());
+        if let Some(known) = known {
             return Some(*known);
         }
         let known = self.find_out(memory, pc, exact)?;

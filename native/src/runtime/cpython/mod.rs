@@ -23,6 +23,7 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{Error, ReadError};
 use crate::memory::{Memory, Region, Snapshot};
+use crate::stats::Cache;
 use crate::target::Mapping;
 use code::Codes;
 pub use code::{CodeId, FunctionId, MAX_CODES, PyFunction, UNKNOWN};
@@ -112,6 +113,11 @@ impl CPython {
     /// Where `_PyRuntime` is.
     pub fn runtime_address(&self) -> u64 {
         self.threads.runtime
+    }
+
+    /// How many code objects were known already.
+    pub fn code_cache(&self) -> Cache {
+        self.codes.looks
     }
 
     /// Reads the list of threads again: to be called at about 10 Hz, and when a thread is unknown. The target may run.

@@ -7,6 +7,7 @@ use crate::memory::{Memory, Region, Snapshot};
 use crate::runtime::cpython::PyStack;
 use crate::sampler::thread::ThreadStack;
 use crate::stack::{Entry, Evaluation, Merge, evaluation_of_file, merge};
+use crate::stats::Cache;
 use crate::tables::{FrameId, Tables};
 use crate::target::Mapping;
 use crate::target::linux::Process;
@@ -121,6 +122,11 @@ impl Native {
         {
             self.evaluation = evaluation_of_file(file).loaded(bias);
         }
+    }
+
+    /// How many addresses had a rule already.
+    pub fn rule_cache(&self) -> Cache {
+        self.unwinder.looks()
     }
 
     /// The process runs another program, or a runtime has gone.
