@@ -7,21 +7,15 @@
 use std::fs::File;
 use std::ops::Range;
 
-use object::elf::{self, FileHeader64};
+use object::ReadRef;
 use object::read::ReadCache;
-use object::read::elf::{FileHeader, SectionHeader, Sym};
-use object::{LittleEndian, ReadRef};
-use rustc_hash::FxHashMap;
 
+use crate::elf_symbols;
 use crate::runtime::cpython::{Group, RawFrame};
 use crate::unwind::NativeFrame;
 
 /// Most ranges of code taken for the evaluation loop.
 const MAX_RANGES: usize = 4096;
-/// Most symbols of one file looked at.
-const MAX_SYMBOLS: usize = 8 << 20;
-/// Largest string table looked through.
-const MAX_STRING_BYTES: u64 = 256 << 20;
 /// The evaluation loop.
 const LOOP: &[u8] = b"_PyEval_EvalFrameDefault";
 /// Its parts in builds with tail calls (3.14).
@@ -97,49 +91,9 @@ pub fn evaluation_of_file(file: File) -> Evaluation {
 /// `.part.0`, LTO's `.lto_priv.0`), and in tail-call builds one function for each instruction. Empty if the file has no
 /// symbols for it.
 pub fn evaluation_ranges<'a, R: ReadRef<'a>>(file: R) -> Evaluation {
-    let mut ranges = Vec::new();
-    let Ok(header) = FileHeader64::<LittleEndian>::parse(file) else { return Evaluation::default() };
-    let Ok(sections) = header.sections(LittleEndian, file) else { return Evaluation::default() };
-    for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-        let Ok(symbols) = sections.symbols(LittleEndian, file, kind) else { continue };
-        let Ok(strings) = sections.section(symbols.string_section()) else { continue };
-        if strings.sh_size(LittleEndian) > MAX_STRING_BYTES {
-            continue;
-        }
-        let Ok(strings) = strings.data(LittleEndian, file) else { continue };
-        // Few of many thousand names are wanted: those are found first.
-        let names = names(strings);
-        for symbol in symbols.iter().take(MAX_SYMBOLS) {
-            let (start, size) = (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian));
-            if symbol.st_type() == elf::STT_FUNC
-                && size > 0
-                && let Some(part) = names.get(&symbol.st_name(LittleEndian))
-                && let Some(end) = start.checked_add(size)
-                && ranges.len() < MAX_RANGES
-            {
-                ranges.push((start..end, *part));
-            }
-        }
-        if !ranges.is_empty() {
-            break;
-        }
-    }
-    Evaluation::new(ranges)
-}
-
-/// Where in a string table the names of the evaluation loop and its parts are.
-fn names(strings: &[u8]) -> FxHashMap<u32, Part> {
-    let mut found = FxHashMap::default();
-    for wanted in [LOOP, TAIL_CALLED] {
-        for at in memchr::memmem::find_iter(strings, wanted).take(MAX_RANGES) {
-            let end = memchr::memchr(0, &strings[at..]).map_or(strings.len(), |size| at + size);
-            // Linkers let a name that is the end of another share its bytes: also one within a longer name counts.
-            if let (Some(part), Ok(at)) = (part(&strings[at..end]), u32::try_from(at)) {
-                found.insert(at, part);
-            }
-        }
-    }
-    found
+    let symbols = elf_symbols::beginning_with(file, &[LOOP, TAIL_CALLED]);
+    let ranges = symbols.into_iter().filter(|symbol| symbol.function);
+    Evaluation::new(ranges.filter_map(|symbol| Some((symbol.range, part(symbol.name)?))).collect())
 }
 
 fn part(name: &[u8]) -> Option<Part> {

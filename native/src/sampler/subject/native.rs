@@ -18,9 +18,9 @@ use crate::unwind::{End, NativeFrame, Reason, Registers, StackCopy, Unwinder};
 pub const FIRST_COPY: u32 = 16 << 10;
 const PAGE: u64 = 4096;
 /// Shortest time between two reads of what is mapped: in the course of things, and for code that is in no known mapping.
-const REFRESH_NS: (u64, u64) = (100_000_000, 5_000_000);
+const REFRESH_NS: (u64, u64) = (100_000_000, 1_000_000);
 /// Reading what is mapped may take one part in this many of our CPU time, but is not put off for longer than this.
-const REFRESH_SHARE: (u64, u64) = (1000, 20);
+const REFRESH_SHARE: (u64, u64) = (1000, 10);
 const MAX_REFRESH_NS: u64 = 2_000_000_000;
 /// Why a walk ended, where more of the stack was not to be had.
 pub const NOT_COPIED: &str = "deeper than copied";
@@ -99,7 +99,10 @@ impl Native {
     /// Looks at what is mapped.
     pub fn renew(&mut self, process: &Process) {
         let began = sys::thread_cpu_ns();
-        if let Ok(mappings) = process.mappings() {
+        let mappings = process.mappings();
+        // What a new file takes is taken once.
+        self.cost = sys::thread_cpu_ns().saturating_sub(began);
+        if let Ok(mappings) = mappings {
             let open = |mapping: &Mapping| process.open_mapped_file(mapping);
             self.unwinder.set_mappings(process, &mappings, &open);
             if self.mappings != mappings {
@@ -108,7 +111,6 @@ impl Native {
             }
         }
         self.read = sys::monotonic_ns();
-        self.cost = sys::thread_cpu_ns().saturating_sub(began);
     }
 
     /// Finds the evaluation loop of the interpreter whose `_PyRuntime` is at `runtime`.
