@@ -159,8 +159,12 @@ class Symbolized(TypedDict):
     debug_file: str | None
     """Path of the separate debug file as the target sees it; "" for the one given."""
     symtab: bool
+    symtab_in_debug_file: bool
+    """The file itself has none."""
     dynsym: bool
     mini_debug_info: bool
+    eh_frame: bool
+    debug_frame: bool
     lines: list[list[tuple[str, str, str, int, int, int]]]
     """For each address, the innermost inlined call first: (name, system_name, file, line, column, start_line)."""
 
@@ -182,6 +186,10 @@ def symbolize(
     that stand for the target's /, for separate debug files. debug_file: descriptor of one. Raises ValueError for what
     is no ELF file, or not the one that is mapped; OSError.
     """
+
+def build_id(source: int | bytes) -> str:
+    """The GNU build id, in hex, of an ELF file of any kind (an open descriptor, or its bytes); "" = none. Reads headers
+    and notes only. Raises ValueError for what is no ELF file; OSError."""
 
 def perf_map(pid: int) -> bytes:
     """The perf map that the process writes for JIT code (at most 64 MiB of it). OSError where there is none that can be

@@ -46,7 +46,7 @@ class Debuginfod:
         """The debug file, open; None where there is none. Never raises for what servers or the cache do."""
         if not self.urls or not _ID.fullmatch(build_id):
             return None
-        path = self.cache / build_id / "debuginfo"
+        path = self.path(build_id)
         try:
             status = path.stat()
             if status.st_size:
@@ -58,6 +58,20 @@ class Debuginfod:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             return self._download(build_id, path)
+        except OSError:
+            return None
+
+    def path(self, build_id: str) -> Path:
+        """Where the debug file is kept."""
+        return self.cache / build_id / "debuginfo"
+
+    def cached(self, build_id: str) -> int | None:
+        """The debug file, open, if it was fetched before. Asks no server."""
+        if not _ID.fullmatch(build_id):
+            return None
+        try:
+            path = self.path(build_id)
+            return os.open(path, os.O_RDONLY | os.O_CLOEXEC) if path.stat().st_size else None
         except OSError:
             return None
 

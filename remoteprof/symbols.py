@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from remoteprof import _native
 from remoteprof.errors import RemoteprofError
-from remoteprof.modules import VDSO_MAX, Reader
+from remoteprof.modules import VDSO_MAX, Module, Reader
 from remoteprof.modules.elf import is_mapped
 
 if TYPE_CHECKING:
@@ -44,16 +44,35 @@ first. What nothing is known of is left out."""
 
 
 class Sources(NamedTuple):
-    """What a module's names can come from."""
+    """What a module's names, and its unwinding, can come from."""
 
     debug_info: bool = False
     debug_file: str = ""
-    """Where the debug information is, if not in the module itself; "" also for a file from a debuginfod server."""
+    """Where the debug information is, if not in the module itself: a path as the target sees it, or in the cache of
+    what debuginfod servers had."""
     symtab: bool = False
     dynsym: bool = False
     mini_debug_info: bool = False
     refused: str = ""
-    """Why there are no names at all."""
+    """Why there is nothing at all."""
+    symtab_in_debug_file: bool = False
+    eh_frame: bool = False
+    debug_frame: bool = False
+
+    @property
+    def unwind_tables(self) -> list[str]:
+        """The sections that stacks are unwound by."""
+        return [name for name, there in ((".eh_frame", self.eh_frame), (".debug_frame", self.debug_frame)) if there]
+
+    @property
+    def symbol_tables(self) -> list[str]:
+        """The sections with symbols in the module or its debug file."""
+        tables = (
+            (".symtab", self.symtab),
+            (".dynsym", self.dynsym),
+            (".gnu_debugdata", self.mini_debug_info),
+        )
+        return [name for name, there in tables if there]
 
 
 class Symbols:
@@ -152,6 +171,7 @@ class Symbols:
         build_id = self._id_in_memory(mapping)
         descriptor = self._open(mapping)
         if descriptor is None:
+            self._sources[mapping.device, mapping.inode, mapping.path] = Sources(refused="the file is not to be found")
             return [[] for _ in addresses]
         try:
             return self._symbolize(mapping, descriptor, addresses, build_id)
@@ -178,21 +198,28 @@ class Symbols:
         except (OSError, ValueError) as error:
             self._sources[key] = Sources(refused=str(error))
             return [[] for _ in addresses]
-        if (
-            self._debuginfod is not None
-            and not told["debug_info"]
-            and debug_file < 0
-            and told["build_id"]
-            and addresses
-        ):
-            fetched = self._debuginfod.fetch(told["build_id"])
+        if self._debuginfod is not None and not told["debug_info"] and debug_file < 0 and told["build_id"]:
+            # To only say what there is, nothing is downloaded.
+            debuginfod = self._debuginfod
+            fetched = debuginfod.fetch(told["build_id"]) if addresses else debuginfod.cached(told["build_id"])
             if fetched is not None:
                 try:
                     return self._symbolize(mapping, source, addresses, build_id, fetched)
                 finally:
                     os.close(fetched)
+        apart = told["debug_file"]
+        if apart == "" and self._debuginfod is not None:
+            apart = str(self._debuginfod.path(told["build_id"]))
         self._sources[key] = Sources(
-            told["debug_info"], told["debug_file"] or "", told["symtab"], told["dynsym"], told["mini_debug_info"]
+            told["debug_info"],
+            apart or "",
+            told["symtab"],
+            told["dynsym"],
+            told["mini_debug_info"],
+            "",
+            told["symtab_in_debug_file"],
+            told["eh_frame"],
+            told["debug_frame"],
         )
         return [[Line(*line) for line in lines] for lines in told["lines"]]
 
@@ -224,8 +251,7 @@ class Symbols:
                 for other in self._target.mappings():
                     if (other.device, other.inode, other.path) == key and other.offset == 0:
                         head = self._target.read(other.start, min(other.end - other.start, HEAD_MAX))
-                        # Of a file's head, most of what pyelftools wants to see first is missing.
-                        self._ids[key] = _native.symbolize(head, other.start, 0, [])["build_id"]
+                        self._ids[key] = _native.build_id(head)
                         break
         return self._ids[key]
 
@@ -244,3 +270,17 @@ class Symbols:
             for address, name in zip(new, _native.perf_map_names(self._perf_map or b"", new), strict=True):
                 self._jit[address] = [Line(name, name, "", 0, 0, 0)] if name else []
         return {address: self._jit[address] for address in addresses if self._jit[address]}
+
+
+def sources_of(pid: int) -> list[tuple[Module, Sources]]:
+    """What is mapped into process `pid` now, the main binary first, and what is known of each module. Raises
+    ProcessNotFound, PermissionDenied."""
+    target = _native.Target(pid)
+    reader = Reader(target)
+    reader.look()
+    symbols = Symbols(target, reader)
+    mappings = {mapping.start: mapping for mapping in reader.mappings()}
+    return [
+        (module, symbols.sources(mappings[module.start]) if module.start in mappings else Sources())
+        for module in reader.modules()
+    ]

@@ -197,7 +197,7 @@ fn another_build_is_refused() {
     let bytes = arena.file(&File::open(&path).unwrap()).unwrap();
     let place = Place { build_id: &[1, 2, 3], ..Place::default() };
     assert_eq!(Symbolizer::open(&arena, bytes, &place).err(), Some(Refused::Changed));
-    assert_eq!(Symbolizer::open(&arena, b"text", &Place::default()).err(), Some(Refused::NotElf));
+    assert_eq!(Symbolizer::open(&arena, &b"text"[..], &Place::default()).err(), Some(Refused::NotElf));
 }
 
 #[test]
@@ -207,7 +207,7 @@ fn addresses_of_mappings() {
         let path = build_c(&folder, "mapped", flags);
         let bytes = std::fs::read(&path).unwrap();
         let arena = Arena::default();
-        let symbolizer = Symbolizer::open(&arena, &bytes, &Place::default()).unwrap();
+        let symbolizer = Symbolizer::open(&arena, &bytes[..], &Place::default()).unwrap();
         let output = std::process::Command::new("readelf").args(["-lW"]).arg(&path).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         let hex = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap();

@@ -1,36 +1,12 @@
-//! Damaged files and absurd stacks: no panic, no hang, and never a bottom that was not reached by return addresses.
-
-use std::fs::File;
-use std::io::Write;
-use std::time::{Duration, Instant};
+//! Absurd stacks: no panic, no hang, and never a bottom that was not reached by return addresses. Damaged files: hostile.rs.
 
 use _native::error::ReadError;
 use _native::memory::Memory;
 use _native::target::Mapping;
 use _native::unwind::{End, MAX_NATIVE_DEPTH, Reason, Registers, StackCopy, Unwinder};
-use object::{Object, ObjectSection};
-
-mod unwind_support;
-
-use unwind_support::program::Program;
 
 const BASE: u64 = 0x5555_0000_0000;
 const STACK: u64 = 0x7ffd_0000_0000;
-
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound.max(1) as u64) as usize
-    }
-}
 
 /// The file's bytes, as if all were mapped at [`BASE`].
 struct Image<'a>(&'a [u8]);
@@ -48,98 +24,6 @@ fn mapping(start: u64, end: u64, offset: u64, path: &str) -> Mapping {
     let inode = if path.starts_with('/') { 7 } else { 0 };
     let (permissions, device) = ("r-xp".to_string(), "fe:01".to_string());
     Mapping { start, end, permissions, offset, device, inode, path: path.to_string() }
-}
-
-fn stack_of(random: &mut Random, size: usize) -> Vec<u8> {
-    let mut words = Vec::new();
-    while words.len() < size {
-        let word = match random.below(4) {
-            0 => BASE + random.next() % 0x8000,
-            1 => STACK + ((random.next() % size as u64) & !7),
-            2 => random.next(),
-            _ => random.next() % 64,
-        };
-        words.extend_from_slice(&word.to_le_bytes());
-    }
-    words
-}
-
-fn start_of(random: &mut Random) -> Registers {
-    let odd = [0, 1, 7, u64::MAX, u64::MAX - 8, i64::MAX as u64, STACK, STACK + 4096];
-    let ip = if random.below(8) == 0 { odd[random.below(8)] } else { BASE + random.next() % 0x8000 };
-    let sp = if random.below(8) == 0 { odd[random.below(8)] } else { STACK + ((random.next() % 8192) & !7) };
-    let bp = if random.below(2) == 0 { odd[random.below(8)] } else { STACK + random.next() % 16384 };
-    Registers::new(ip, sp, bp)
-}
-
-fn open(bytes: &[u8], name: &str, through_memory: bool) -> (Unwinder, Vec<Mapping>) {
-    let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    let _ = std::fs::remove_file(&path);
-    File::create(&path).unwrap().write_all(bytes).unwrap();
-    let mappings = vec![mapping(BASE, BASE + 0x10000, 0, "/damaged")];
-    let mut unwinder = Unwinder::new();
-    let file = |_: &Mapping| if through_memory { Err(std::io::ErrorKind::NotFound.into()) } else { File::open(&path) };
-    unwinder.set_mappings(&Image(bytes), &mappings, &file);
-    (unwinder, mappings)
-}
-
-fn mutations(name: &str, options: &[&str], rounds: usize) {
-    let binary = Program::generate().build(name, options);
-    let whole = std::fs::read(&binary).unwrap();
-    let parsed = object::File::parse(&*whole).unwrap();
-    let mut places: Vec<(u64, u64)> = [".eh_frame", ".eh_frame_hdr", ".debug_frame"]
-        .into_iter()
-        .filter_map(|name| parsed.section_by_name(name)?.file_range())
-        .collect();
-    places.push((0, 0x400));
-    places.push((whole.len() as u64 - 0x800, 0x800));
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let mut frames = Vec::new();
-    let mut slowest = Duration::ZERO;
-    for round in 0..rounds {
-        let mut bytes = whole.clone();
-        for _ in 0..1 + random.below(12) {
-            let (start, size) = places[random.below(places.len())];
-            let at = start as usize + random.below(size as usize);
-            bytes[at] = match random.below(3) {
-                0 => random.next() as u8,
-                1 => bytes[at] ^ (1 << random.below(8)),
-                _ => [0, 0xff, 0x7f, 0x80][random.below(4)],
-            };
-        }
-        if random.below(20) == 0 {
-            bytes.truncate(random.below(whole.len()));
-        }
-        let began = Instant::now();
-        let (mut unwinder, _) = open(&bytes, &format!("{name}-damaged"), round % 5 == 0);
-        let copy = stack_of(&mut random, 16384);
-        for _ in 0..40 {
-            let start = start_of(&mut random);
-            let pieces = [StackCopy { address: STACK, bytes: &copy }];
-            unwinder.unwind(&Image(&bytes), &start, &pieces, &mut frames);
-            assert!(frames.len() <= MAX_NATIVE_DEPTH);
-        }
-        slowest = slowest.max(began.elapsed());
-    }
-    eprintln!("{name}: slowest {slowest:?}");
-    assert!(slowest < Duration::from_secs(1), "{slowest:?}");
-}
-
-#[test]
-fn damaged_exception_tables() {
-    mutations("hostile-eh", &["-O2"], 10_000);
-}
-
-#[test]
-fn damaged_debug_frame() {
-    let options = ["-O2", "-g", "-fno-asynchronous-unwind-tables", "-fno-exceptions"];
-    mutations("hostile-debug", &options, 3_000);
-}
-
-#[test]
-fn damaged_compressed_section() {
-    let options = ["-O2", "-g", "-gz=zlib", "-fno-asynchronous-unwind-tables", "-fno-exceptions"];
-    mutations("hostile-compressed", &options, 1_000);
 }
 
 /// Code without tables.

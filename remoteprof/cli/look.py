@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from remoteprof.cli.options import pid as process_id
 from remoteprof.cli.text import printable
 from remoteprof.sinks.file import writing_stdout
+
+if TYPE_CHECKING:
+    from remoteprof.symbols import Sources
 
 
 def _print(lines: list[str]) -> None:
@@ -52,18 +55,42 @@ def dump(pid: int, native: bool, native_all: bool, as_json: bool) -> None:
 @click.argument("pid", type=process_id)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def modules(pid: int, as_json: bool) -> None:
-    """Show what is mapped into process PID: start, end, offset, build id, path."""
-    from remoteprof.modules import modules_of
+    """Show what is mapped into process PID: start, end, offset, build id, path; below each what it is unwound by, and
+    where names come from."""
+    from remoteprof.symbols import sources_of
 
-    found = modules_of(pid)
+    found = sources_of(pid)
     if as_json:
-        _print_json([module._asdict() for module in found])
+        _print_json([{**module._asdict(), **_facts(sources)} for module, sources in found])
         return
-    _print(
-        [
-            printable(
-                f"{module.start:x} {module.end:x} {module.offset:x} {module.build_id or '-'} {module.path or '-'}"
-            )
-            for module in found
-        ]
+    lines = []
+    for module, sources in found:
+        lines.append(f"{module.start:x} {module.end:x} {module.offset:x} {module.build_id or '-'} {module.path or '-'}")
+        lines.append(f"    {_sentence(sources)}")
+    _print([printable(line) for line in lines])
+
+
+def _facts(sources: Sources) -> dict[str, Any]:
+    return {
+        "unwind_tables": sources.unwind_tables,
+        "symbol_tables": sources.symbol_tables,
+        "debug_info": sources.debug_info,
+        "debug_file": sources.debug_file,
+        "unused": sources.refused,
+    }
+
+
+def _sentence(sources: Sources) -> str:
+    if sources.refused:
+        return f"not used: {sources.refused}"
+    symbols = ", ".join(sources.symbol_tables)
+    if sources.symtab_in_debug_file:
+        symbols = symbols.replace(".symtab", ".symtab of the debug file")
+    place = sources.debug_file or "its own"
+    return "; ".join(
+        (
+            f"unwind tables: {', '.join(sources.unwind_tables) or 'none'}",
+            f"symbols: {symbols or 'none'}",
+            f"debug info: {place if sources.debug_info else 'none'}",
+        )
     )

@@ -1,92 +1,39 @@
-"""Build ids from ELF files and images, by pyelftools. What is read was written by others: every read is bounded, and
-anything wrong with it is BadElf."""
+"""Build ids of ELF files and images, and which file is the mapped one. What is read was written by others: anything
+wrong with it is BadElf."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import functools
-import io
 import mmap
 import os
-import re
 import stat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
-
-from elftools.elf.constants import SH_FLAGS
-from elftools.elf.elffile import ELFFile
-from elftools.elf.sections import NoteSection
-from elftools.elf.segments import NoteSegment
+from typing import TYPE_CHECKING
 
 from remoteprof.modules import Line, parse_lines
 
 if TYPE_CHECKING:
     from remoteprof._native import Mapping
 
-MAX_READS = 20_000
-"""Reads of one file: a program has a few hundred headers at most, a few notes, and some fields each."""
-MAX_READ = 1 << 16
-"""Bytes of one read: the longest thing looked at is a note."""
-MAX_ID = 64
-"""Bytes of a build id; SHA-1 has 20."""
-
-
-_ID = re.compile(f"[0-9a-f]{{2,{2 * MAX_ID}}}")
-
 
 class BadElf(Exception):
     """Not an ELF file, or a broken one."""
 
 
-class _Bounded(io.RawIOBase):
-    """A stream that ends a reader which reads too much."""
+def _build_id(source: int | bytes) -> str:
+    from remoteprof import _native
 
-    def __init__(self, stream: BinaryIO) -> None:
-        self._stream = stream
-        self._reads = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        self._reads += 1
-        if self._reads > MAX_READS or size is None or not 0 <= size <= MAX_READ:
-            raise BadElf("reads too much")
-        return self._stream.read(size)
-
-    def seek(self, offset: int, whence: int = 0, /) -> int:
-        return self._stream.seek(offset, whence)
-
-    def tell(self) -> int:
-        return self._stream.tell()
-
-
-def _build_id(stream: BinaryIO) -> str:
-    """The GNU build id in hex; "" where there is none. Raises BadElf."""
     try:
-        elf = ELFFile(_Bounded(stream))  # type: ignore[arg-type]
-        parts: list[Any] = [
-            segment for segment in elf.iter_segments("PT_NOTE") if isinstance(segment, NoteSegment)
-        ] or [
-            section
-            for section in elf.iter_sections("SHT_NOTE")
-            if isinstance(section, NoteSection) and section["sh_flags"] & SH_FLAGS.SHF_ALLOC
-        ]
-        for part in parts:
-            for note in part.iter_notes():
-                if note["n_name"] == "GNU" and note["n_type"] == "NT_GNU_BUILD_ID":
-                    found = note["n_desc"]
-                    if isinstance(found, str) and _ID.fullmatch(found):
-                        return found
-        return ""
-    except BadElf:
-        raise
-    except Exception as error:
-        # pyelftools checks little: a broken file shows as whatever its broken number leads to, in any class.
+        return _native.build_id(source)
+    except ValueError as error:
         raise BadElf(str(error)) from None
 
 
 def build_id_of_image(image: bytes) -> str:
     """The build id of an ELF file as it lies in memory, such as the vDSO; "" = none. Raises BadElf."""
-    return _build_id(io.BytesIO(image))
+    return _build_id(image)
 
 
 def build_id_of_file(path: str, mapping: Line | Mapping) -> str | None:
@@ -119,8 +66,7 @@ class _Key:
 
 @functools.lru_cache(maxsize=4096)
 def _cached(key: _Key) -> str:
-    with open(key.descriptor, "rb", buffering=4096, closefd=False) as stream:
-        return _build_id(stream)
+    return _build_id(key.descriptor)
 
 
 def is_mapped(descriptor: int, status: os.stat_result, mapping: Line | Mapping) -> bool:

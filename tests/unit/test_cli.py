@@ -176,7 +176,8 @@ def test_modules(remoteprof, target):
     start, end, offset, build_id, path = lines(out)[0].split(" ", 4)
     assert int(start, 16) < int(end, 16) and int(offset, 16) >= 0 and bytes.fromhex(build_id) and path.endswith("sleep")
     _, out, _ = remoteprof("modules", target.pid, "--json")
-    assert list(json.loads(out)[0]) == ["start", "end", "offset", "path", "build_id"]
+    facts = ["unwind_tables", "symbol_tables", "debug_info", "debug_file", "unused"]
+    assert list(json.loads(out)[0]) == ["start", "end", "offset", "path", "build_id", *facts]
 
 
 @pytest.mark.parametrize("script, code", [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)])

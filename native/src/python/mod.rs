@@ -46,6 +46,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<link::Link>()?;
     module.add_function(wrap_pyfunction!(sampler_main, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::symbolize, module)?)?;
+    module.add_function(wrap_pyfunction!(symbols::build_id, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::perf_map, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::perf_map_names, module)?)?;
     Ok(())

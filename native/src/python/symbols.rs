@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::symbols::{Arena, Place, Refused, Symbol, Symbolizer, perfmap};
+use crate::symbols::{Arena, Bytes, Place, Refused, Symbol, Symbolizer, elf, perfmap};
 
 /// A module's bytes, or an open file of them.
 #[derive(FromPyObject)]
@@ -26,11 +26,11 @@ fn line(symbol: Symbol) -> Line {
 }
 
 /// A copy of a descriptor that stays the caller's.
-fn borrow_file(fd: i32) -> PyResult<File> {
+fn borrow_file(fd: i32) -> std::io::Result<File> {
     // SAFETY: dup gives a new descriptor, which the file then owns; a bad fd gives an error, checked here.
     unsafe {
         let own = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3);
-        if own < 0 { Err(std::io::Error::last_os_error().into()) } else { Ok(OwnedFd::from_raw_fd(own).into()) }
+        if own < 0 { Err(std::io::Error::last_os_error()) } else { Ok(OwnedFd::from_raw_fd(own).into()) }
     }
 }
 
@@ -40,13 +40,20 @@ fn hex_bytes(hex: &str) -> PyResult<Vec<u8>> {
     pairs.map(|pair| byte(pair).ok_or_else(|| PyValueError::new_err("build_id must be hex"))).collect()
 }
 
+fn hex_text(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
 struct Answer {
     build_id: String,
     debug_info: bool,
     debug_file: Option<PathBuf>,
     symtab: bool,
+    symtab_in_debug_file: bool,
     dynsym: bool,
     mini_debug_info: bool,
+    eh_frame: bool,
+    debug_frame: bool,
     lines: Vec<Vec<Line>>,
 }
 
@@ -59,7 +66,7 @@ fn look_up(
     let arena = Arena::default();
     let file;
     let bytes = match source {
-        Source::Image(bytes) => &bytes[..],
+        Source::Image(bytes) => Bytes::from(&bytes[..]),
         Source::File(fd) => {
             file = borrow_file(*fd)?;
             arena.file(&file)?
@@ -74,12 +81,15 @@ fn look_up(
         let lines = found.iter().map(|address| address.map_or_else(Vec::new, |_| next())).collect();
         let sources = symbolizer.sources();
         Answer {
-            build_id: symbolizer.build_id().iter().map(|byte| format!("{byte:02x}")).collect(),
+            build_id: hex_text(symbolizer.build_id()),
             debug_info: sources.debug_info,
             debug_file: sources.debug_file.clone(),
             symtab: sources.symtab,
+            symtab_in_debug_file: sources.symtab_in_debug_file,
             dynsym: sources.dynsym,
             mini_debug_info: sources.mini_debug_info,
+            eh_frame: sources.eh_frame,
+            debug_frame: sources.debug_frame,
             lines,
         }
     }))
@@ -121,10 +131,38 @@ pub fn symbolize<'py>(
     result.set_item("debug_info", answer.debug_info)?;
     result.set_item("debug_file", answer.debug_file.as_deref().map(Path::to_string_lossy))?;
     result.set_item("symtab", answer.symtab)?;
+    result.set_item("symtab_in_debug_file", answer.symtab_in_debug_file)?;
     result.set_item("dynsym", answer.dynsym)?;
     result.set_item("mini_debug_info", answer.mini_debug_info)?;
+    result.set_item("eh_frame", answer.eh_frame)?;
+    result.set_item("debug_frame", answer.debug_frame)?;
     result.set_item("lines", answer.lines)?;
     Ok(result)
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)]
+pub fn build_id(py: Python<'_>, source: Source) -> PyResult<String> {
+    let read = || -> std::io::Result<Option<String>> {
+        let arena = Arena::default();
+        let file;
+        let bytes = match &source {
+            Source::Image(bytes) => Bytes::from(&bytes[..]),
+            Source::File(fd) => {
+                file = borrow_file(*fd)?;
+                arena.file(&file)?
+            }
+        };
+        Ok(elf::build_id(bytes).map(hex_text))
+    };
+    let answer = py.detach(|| catch_unwind(AssertUnwindSafe(read)));
+    match answer {
+        Ok(answer) => answer
+            .map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))?
+            .ok_or_else(|| PyValueError::new_err("not an ELF file")),
+        Err(_) => Err(PyValueError::new_err("the file cannot be read")),
+    }
 }
 
 /// See `_native.pyi`.

@@ -83,7 +83,11 @@ fn by_link<'a>(arena: &'a Arena, elf: &Elf<'a>, id: &[u8], place: &Place<'_>) ->
             let Ok(bytes) = arena.file(&file) else { continue };
             let Some(found) = Elf::parse(bytes) else { continue };
             let other = found.build_id();
-            let same = if id.is_empty() || other.is_empty() { crc32fast::hash(bytes) == crc } else { id == other };
+            let same = if id.is_empty() || other.is_empty() {
+                bytes.whole().map(crc32fast::hash) == Some(crc)
+            } else {
+                id == other
+            };
             if same && found.has_debug_info() {
                 return Some((found, path));
             }

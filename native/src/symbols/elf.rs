@@ -2,11 +2,11 @@
 
 use std::io::{self, Read};
 
-use object::elf::{self, FileHeader64, ProgramHeader64, SectionHeader64};
-use object::read::elf::{FileHeader, ProgramHeader, SectionHeader, SectionTable, SymbolTable};
+use object::elf::{self, FileHeader32, FileHeader64, ProgramHeader64, SectionHeader64, Sym64};
+use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::{Endianness, LittleEndian, pod};
 
-use super::file::Arena;
+use super::file::{Arena, Bytes};
 
 /// Most bytes of a build id.
 pub const MAX_BUILD_ID: usize = 64;
@@ -22,39 +22,76 @@ const COMPRESSION_HEADER: usize = 24;
 
 type Header = FileHeader64<LittleEndian>;
 
-/// A parsed file; everything in it is read again from its bytes when asked for.
+/// A parsed file; everything in it but the headers is read again from its bytes when asked for.
 #[derive(Clone, Copy)]
 pub struct Elf<'a> {
     /// The whole file.
-    pub bytes: &'a [u8],
+    pub bytes: Bytes<'a>,
     segments: &'a [ProgramHeader64<LittleEndian>],
-    sections: SectionTable<'a, Header>,
+    sections: &'a [SectionHeader64<LittleEndian>],
+    /// The names of the sections.
+    names: &'a [u8],
+}
+
+/// A symbol table, and the names in it.
+#[derive(Clone, Copy, Default)]
+pub struct Symbols<'a> {
+    /// The entries.
+    pub entries: &'a [Sym64<LittleEndian>],
+    names: &'a [u8],
+}
+
+impl<'a> Symbols<'a> {
+    /// The name of one; None where it is broken.
+    pub fn name(&self, symbol: &Sym64<LittleEndian>) -> Option<&'a [u8]> {
+        text_at(self.names, symbol.st_name.get(LittleEndian))
+    }
 }
 
 impl<'a> Elf<'a> {
     /// Parses the headers. None if this is no such file.
-    pub fn parse(bytes: &'a [u8]) -> Option<Elf<'a>> {
+    pub fn parse(bytes: impl Into<Bytes<'a>>) -> Option<Elf<'a>> {
+        let bytes = bytes.into();
         let header = Header::parse(bytes).ok()?;
         if header.e_ident().class != elf::ELFCLASS64 || header.e_ident().data != elf::ELFDATA2LSB {
             return None;
         }
         let segments = header.program_headers(LittleEndian, bytes).unwrap_or(&[]);
         // The vDSO and stripped files may have none; a broken table is none.
-        let sections = header.sections(LittleEndian, bytes).unwrap_or_default();
+        let sections = header.section_headers(LittleEndian, bytes).unwrap_or(&[]);
         if segments.len() > MAX_HEADERS || sections.len() > MAX_HEADERS {
             return None;
         }
-        Some(Elf { bytes, segments, sections })
+        let names = header.section_strings_index(LittleEndian, bytes).ok().and_then(|index| sections.get(index.0));
+        let names = names.and_then(|section| section.data(LittleEndian, bytes).ok()).unwrap_or(&[]);
+        Some(Elf { bytes, segments, sections, names })
     }
 
     /// Sections with their index.
     pub fn sections(&self) -> impl Iterator<Item = (usize, &'a SectionHeader64<LittleEndian>)> {
-        self.sections.enumerate().map(|(index, section)| (index.0, section))
+        self.sections.iter().enumerate()
     }
 
     /// A section by its name.
     pub fn section(&self, name: &str) -> Option<&'a SectionHeader64<LittleEndian>> {
-        self.sections.section_by_name(LittleEndian, name.as_bytes()).map(|(_, section)| section)
+        self.sections.iter().find(|section| {
+            text_at(self.names, section.sh_name.get(LittleEndian)).is_some_and(|other| other == name.as_bytes())
+        })
+    }
+
+    /// Whether it has a section of this name with bytes of its own in the file.
+    pub fn has(&self, name: &str) -> bool {
+        self.section(name).is_some_and(|section| {
+            section.sh_type(LittleEndian) != elf::SHT_NOBITS && section.sh_size(LittleEndian) > 0
+        })
+    }
+
+    /// Whether there is a table to unwind by in the file, with a section header or without: `.eh_frame`.
+    pub fn has_exception_tables(&self) -> bool {
+        let led_to = |segment: &ProgramHeader64<LittleEndian>| {
+            segment.p_type(LittleEndian) == elf::PT_GNU_EH_FRAME && segment.p_filesz(LittleEndian) > 0
+        };
+        self.has(".eh_frame") || (self.section(".eh_frame").is_none() && self.segments.iter().any(led_to))
     }
 
     /// The bytes of a section as they are in the file; empty for one without.
@@ -79,27 +116,36 @@ impl<'a> Elf<'a> {
 
     /// Whether it brings debug information of its own.
     pub fn has_debug_info(&self) -> bool {
-        [".debug_info", ".zdebug_info"]
-            .iter()
-            .any(|name| self.section(name).is_some_and(|section| !self.raw(section).is_empty()))
+        self.has(".debug_info") || self.has(".zdebug_info")
+    }
+
+    /// Whether there is a symbol table of this kind, with symbols.
+    pub fn has_symbols(&self, kind: u32) -> bool {
+        self.table(kind).is_some_and(|section| section.sh_size(LittleEndian) > size_of::<Sym64<LittleEndian>>() as u64)
+    }
+
+    fn table(&self, kind: u32) -> Option<&'a SectionHeader64<LittleEndian>> {
+        self.sections.iter().find(|section| section.sh_type(LittleEndian) == kind)
     }
 
     /// A symbol table, empty where there is none.
-    pub fn symbols(&self, kind: u32) -> SymbolTable<'a, Header> {
-        self.sections.symbols(LittleEndian, self.bytes, kind).unwrap_or_default()
+    pub fn symbols(&self, kind: u32) -> Symbols<'a> {
+        let Some(section) = self.table(kind) else { return Symbols::default() };
+        let names = self.sections.get(section.sh_link(LittleEndian) as usize).map_or(&[][..], |names| self.raw(names));
+        Symbols { entries: section.data_as_array(LittleEndian, self.bytes).unwrap_or(&[]), names }
     }
 
     /// The GNU build id; empty where there is none.
     pub fn build_id(&self) -> &'a [u8] {
         let from_segments = self.segments.iter().find_map(|segment| {
             let mut notes = segment.notes(LittleEndian, self.bytes).ok()??;
-            build_id_of(&mut notes)
+            build_id_of(LittleEndian, &mut notes)
         });
         from_segments
             .or_else(|| {
                 self.sections.iter().find_map(|section| {
                     let mut notes = section.notes(LittleEndian, self.bytes).ok()??;
-                    build_id_of(&mut notes)
+                    build_id_of(LittleEndian, &mut notes)
                 })
             })
             .unwrap_or(&[])
@@ -171,9 +217,40 @@ impl<'a> Elf<'a> {
     }
 }
 
-fn build_id_of<'a>(notes: &mut object::read::elf::NoteIterator<'a, Header>) -> Option<&'a [u8]> {
+/// A text that ends in a zero byte; None where it does not.
+fn text_at(texts: &[u8], at: u32) -> Option<&[u8]> {
+    let rest = texts.get(at as usize..)?;
+    memchr::memchr(0, rest).map(|end| &rest[..end])
+}
+
+/// The build id of any ELF file, of 32 bits and 64; empty where there is none. None if this is no such file.
+pub fn build_id<'a>(bytes: Bytes<'a>) -> Option<&'a [u8]> {
+    match object::FileKind::parse(bytes).ok()? {
+        object::FileKind::Elf32 => build_id_in::<FileHeader32<Endianness>>(bytes),
+        object::FileKind::Elf64 => build_id_in::<FileHeader64<Endianness>>(bytes),
+        _ => None,
+    }
+}
+
+fn build_id_in<'a, H: FileHeader<Endian = Endianness>>(bytes: Bytes<'a>) -> Option<&'a [u8]> {
+    let header = H::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    let segments = header.program_headers(endian, bytes).ok()?;
+    let in_segments = segments.iter().filter_map(|segment| segment.notes(endian, bytes).ok()?);
+    if let Some(id) = in_segments.into_iter().find_map(|mut notes| build_id_of(endian, &mut notes)) {
+        return Some(id);
+    }
+    let sections = header.section_headers(endian, bytes).unwrap_or(&[]);
+    let in_sections = sections.iter().filter_map(|section| section.notes(endian, bytes).ok()?);
+    Some(in_sections.into_iter().find_map(|mut notes| build_id_of(endian, &mut notes)).unwrap_or(&[]))
+}
+
+fn build_id_of<'a, H: FileHeader>(
+    endian: H::Endian,
+    notes: &mut object::read::elf::NoteIterator<'a, H>,
+) -> Option<&'a [u8]> {
     while let Ok(Some(note)) = notes.next() {
-        if note.name() == elf::ELF_NOTE_GNU && note.n_type(LittleEndian) == elf::NT_GNU_BUILD_ID {
+        if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
             return Some(note.desc()).filter(|id| !id.is_empty() && id.len() <= MAX_BUILD_ID);
         }
     }

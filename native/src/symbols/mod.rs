@@ -28,7 +28,7 @@ pub use demangle::demangle;
 use dwarf::split::Split;
 use dwarf::{Chain, Debug, Slice};
 pub use elf::Elf;
-pub use file::Arena;
+pub use file::{Arena, Bytes};
 use plt::Stubs;
 use symtab::SymbolTable;
 
@@ -69,10 +69,16 @@ pub struct Sources {
     pub debug_file: Option<PathBuf>,
     /// Whether there is a `.symtab`, in the file or in its debug file.
     pub symtab: bool,
+    /// Whether it is in the debug file alone.
+    pub symtab_in_debug_file: bool,
     /// Whether there is a `.dynsym`.
     pub dynsym: bool,
     /// Whether there is mini debug info.
     pub mini_debug_info: bool,
+    /// Whether there is an `.eh_frame` to unwind by.
+    pub eh_frame: bool,
+    /// Whether there is a `.debug_frame`.
+    pub debug_frame: bool,
 }
 
 /// The names of one module.
@@ -90,7 +96,7 @@ pub struct Symbolizer<'a> {
 
 impl<'a> Symbolizer<'a> {
     /// Opens a module. What it needs is read at the first look-up.
-    pub fn open(arena: &'a Arena, bytes: &'a [u8], place: &Place<'_>) -> Result<Symbolizer<'a>, Refused> {
+    pub fn open(arena: &'a Arena, bytes: impl Into<Bytes<'a>>, place: &Place<'_>) -> Result<Symbolizer<'a>, Refused> {
         let elf = Elf::parse(bytes).ok_or(Refused::NotElf)?;
         if !place.build_id.is_empty() && elf.build_id() != place.build_id {
             return Err(Refused::Changed);
@@ -102,17 +108,20 @@ impl<'a> Symbolizer<'a> {
         files.extend(separate.iter().map(|(_, path)| path.clone()).filter(|path| path.file_name().is_some()));
         let mut tables = Vec::new();
         let symtab = std::iter::once(&elf).chain(separate.iter().map(|(file, _)| file));
-        tables.extend(symtab.filter(|file| !file.symbols(SHT_SYMTAB).is_empty()).map(|file| (*file, SHT_SYMTAB)));
+        tables.extend(symtab.filter(|file| file.has_symbols(SHT_SYMTAB)).map(|file| (*file, SHT_SYMTAB)));
         let with_symtab = !tables.is_empty();
-        if !elf.symbols(SHT_DYNSYM).is_empty() {
+        if elf.has_symbols(SHT_DYNSYM) {
             tables.push((elf, SHT_DYNSYM));
         }
         let mut sources = Sources {
             debug_info: informed.has_debug_info(),
             debug_file: separate.as_ref().map(|(_, path)| path.clone()),
             symtab: with_symtab,
+            symtab_in_debug_file: with_symtab && !elf.has_symbols(SHT_SYMTAB),
             dynsym: tables.len() > usize::from(with_symtab),
             mini_debug_info: false,
+            eh_frame: elf.has_exception_tables(),
+            debug_frame: elf.has(".debug_frame") || elf.has(".zdebug_frame"),
         };
         if !with_symtab && let Some(mini) = elf.mini_debug_info(arena) {
             sources.mini_debug_info = true;
@@ -140,6 +149,9 @@ impl<'a> Symbolizer<'a> {
 
     /// The functions at each of `addresses` (file addresses), the innermost first; none where nothing is known.
     pub fn symbolize(&self, addresses: &[u64]) -> Vec<Vec<Symbol>> {
+        if addresses.is_empty() {
+            return Vec::new();
+        }
         let mut probes = addresses.to_vec();
         probes.sort_unstable();
         probes.dedup();

@@ -43,9 +43,8 @@ impl<'a> Stubs<'a> {
             };
             for entry in entries.iter().take(MAX_RELOCATIONS) {
                 let kind = entry.r_type(LittleEndian, false);
-                let symbol = object::SymbolIndex(entry.r_sym(LittleEndian, false) as usize);
-                let text = symbols.symbol(symbol).and_then(|symbol| symbols.symbol_name(LittleEndian, symbol));
-                let text = text.unwrap_or(&[]);
+                let symbol = entry.r_sym(LittleEndian, false) as usize;
+                let text = symbols.entries.get(symbol).and_then(|symbol| symbols.name(symbol)).unwrap_or(&[]);
                 if name == ".rela.plt" {
                     stubs.order.push(text);
                 }

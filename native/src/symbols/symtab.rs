@@ -80,7 +80,7 @@ impl<'a> SymbolTable<'a> {
 
     fn add(&mut self, file: &Elf<'a>, kind: u32, ranges: &[(u64, u64)]) {
         let symbols = file.symbols(kind);
-        for symbol in symbols.iter() {
+        for symbol in symbols.entries {
             if self.sized.len() + self.unsized_.len() >= MAX_SYMBOLS {
                 return;
             }
@@ -90,7 +90,7 @@ impl<'a> SymbolTable<'a> {
             }
             let start = symbol.st_value(LittleEndian);
             let Some(limit) = limit_of(start, ranges) else { continue };
-            let Ok(name) = symbols.symbol_name(LittleEndian, symbol) else { continue };
+            let Some(name) = symbols.name(symbol) else { continue };
             if name.is_empty() || name.len() > MAX_RAW || name[0] == b'$' {
                 continue;
             }

@@ -126,11 +126,13 @@ impl Elf {
 
     fn read_tables(&self, memory: &dyn Memory, bias: u64, at: u64, size: u64, file_end: u64) -> Option<Cfi> {
         let bound = MAX_SECTION_BYTES as usize;
-        let index = memory.read_bytes(bias.wrapping_add(at), usize::try_from(size).ok()?, bound).ok()?;
+        let file_end = file_end.wrapping_sub(bias);
+        let size = usize::try_from(size.min(file_end.checked_sub(at)?)).ok()?;
+        let index = memory.read_bytes(bias.wrapping_add(at), size, bound).ok()?;
         let bases = gimli::BaseAddresses::default();
         let start = Cfi::table_address(&index, at, &bases)?;
         let load = self.loads.iter().find(|load| start.wrapping_sub(load.address) < load.size)?;
-        let end = load.address.wrapping_add(load.size).min(file_end.wrapping_sub(bias));
+        let end = load.address.wrapping_add(load.size).min(file_end);
         let size = usize::try_from(end.checked_sub(start)?).ok()?;
         let table = memory.read_bytes(bias.wrapping_add(start), size, bound).ok()?;
         Cfi::new(Kind::Exceptions, table, start, Some((index, at)), bases)

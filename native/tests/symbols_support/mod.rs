@@ -82,12 +82,13 @@ pub fn ours_at(path: &Path, addresses: &[u64], place: &Place<'_>) -> Vec<Vec<Sym
 /// Random addresses in functions of the file (or anywhere in `.text` where it has none).
 pub fn addresses(path: &Path, count: usize, seed: u64) -> Vec<u64> {
     let bytes = std::fs::read(path).unwrap();
-    let elf = Elf::parse(&bytes).unwrap();
+    let elf = Elf::parse(&bytes[..]).unwrap();
     let text = elf.section(".text").unwrap();
     let (start, size) = (text.sh_addr(LittleEndian), text.sh_size(LittleEndian));
     let mut random = Random(seed);
     let symbols = elf.symbols(object::elf::SHT_SYMTAB);
     let functions: Vec<(u64, u64)> = symbols
+        .entries
         .iter()
         .filter(|symbol| symbol.st_type() == object::elf::STT_FUNC && symbol.st_size(LittleEndian) > 0)
         .map(|symbol| (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian)))
@@ -247,16 +248,16 @@ pub fn compare_with(path: &Path, addresses: &[u64], lines: bool, ours: &[Vec<Sym
 /// For each symbol the other names of its address.
 fn names_at(path: &Path) -> BTreeMap<String, Vec<String>> {
     let bytes = std::fs::read(path).unwrap();
-    let elf = Elf::parse(&bytes).unwrap();
+    let elf = Elf::parse(&bytes[..]).unwrap();
     let id: String = elf.build_id().iter().map(|byte| format!("{byte:02x}")).collect();
     let (first, rest) = id.split_at(id.len().min(2));
     let separate = std::fs::read(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug")).unwrap_or_default();
     let mut at: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    for elf in [Some(elf), Elf::parse(&separate)].into_iter().flatten() {
+    for elf in [Some(elf), Elf::parse(&separate[..])].into_iter().flatten() {
         for kind in [object::elf::SHT_SYMTAB, object::elf::SHT_DYNSYM] {
             let symbols = elf.symbols(kind);
-            for symbol in symbols.iter() {
-                let name = symbols.symbol_name(LittleEndian, symbol).unwrap_or(&[]);
+            for symbol in symbols.entries {
+                let name = symbols.name(symbol).unwrap_or(&[]);
                 at.entry(symbol.st_value(LittleEndian)).or_default().push(String::from_utf8_lossy(name).into_owned());
             }
         }
@@ -267,10 +268,10 @@ fn names_at(path: &Path) -> BTreeMap<String, Vec<String>> {
 /// The ranges of all symbols that have a size, sorted.
 fn sized_symbols(path: &Path) -> Vec<(u64, u64)> {
     let bytes = std::fs::read(path).unwrap();
-    let elf = Elf::parse(&bytes).unwrap();
+    let elf = Elf::parse(&bytes[..]).unwrap();
     let mut ranges = Vec::new();
     for kind in [object::elf::SHT_SYMTAB, object::elf::SHT_DYNSYM] {
-        for symbol in elf.symbols(kind).iter() {
+        for symbol in elf.symbols(kind).entries {
             if !symbol.is_undefined(LittleEndian) {
                 let start = symbol.st_value(LittleEndian);
                 ranges.push((start, start + symbol.st_size(LittleEndian)));

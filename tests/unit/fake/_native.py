@@ -5,6 +5,7 @@ FAKE in the environment asks for trouble: "dies" (killed while sampling), "not-p
 """
 
 import array
+import hashlib
 import os
 import pickle
 import select
@@ -59,6 +60,18 @@ class Target:
         with Path(f"/proc/{self.pid}/mem").open("rb") as memory:
             memory.seek(address)
             return memory.read(size)
+
+
+def build_id(source):
+    """Not the one in the file, but as good to tell files apart by."""
+    content = source if isinstance(source, bytes) else os.pread(source, 1 << 20, 0)
+    if not content.startswith(b"\x7fELF"):
+        raise ValueError("not an ELF file")
+    return hashlib.sha1(content).hexdigest()
+
+
+def symbolize(source, start, offset, addresses, **options):
+    raise ValueError("this module is a stand-in")
 
 
 def u32(*values):

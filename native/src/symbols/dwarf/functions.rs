@@ -54,14 +54,17 @@ pub fn chains<'a>(
     budget: &Budget,
     names: &Names<'a, '_>,
 ) -> Result<Vec<Vec<Call<'a>>>, Stop> {
-    let mut walk = Walk { unit, addresses, floor, budget, probes: vec![Probe::default(); addresses.len()] };
-    match walk.run() {
-        Err(Stop::Budget) => return Err(Stop::Budget),
-        // What was found before the broken entry stands.
-        Ok(()) | Err(Stop::Broken) => {}
+    let mut probes = probe(unit, addresses, floor, budget, true)?;
+    let open: Vec<usize> = (0..probes.len()).filter(|&index| probes[index].entries.is_empty()).collect();
+    if !open.is_empty() {
+        // A function may stand inside of one that its code is not in: a lambda's, a nested one's.
+        let rest: Vec<u64> = open.iter().map(|&index| addresses[index]).collect();
+        for (index, found) in open.into_iter().zip(probe(unit, &rest, floor, budget, false)?) {
+            probes[index] = found;
+        }
     }
-    let mut chains = Vec::with_capacity(walk.probes.len());
-    for probe in walk.probes {
+    let mut chains = Vec::with_capacity(probes.len());
+    for probe in probes {
         let mut chain = Vec::with_capacity(probe.entries.len());
         for entry in probe.entries {
             let named = names.find(entry.offset, budget)?;
@@ -72,48 +75,93 @@ pub fn chains<'a>(
     Ok(chains)
 }
 
+/// Reads the unit once. With `leap`, what stands inside of an entry without probes is left out where the entry says
+/// where it ends.
+fn probe(
+    unit: UnitRef<'_, Slice<'_>>,
+    addresses: &[u64],
+    floor: u64,
+    budget: &Budget,
+    leap: bool,
+) -> Result<Vec<Probe>, Stop> {
+    let mut walk = Walk { unit, addresses, floor, budget, leap, probes: vec![Probe::default(); addresses.len()] };
+    match walk.run() {
+        Err(Stop::Budget) => Err(Stop::Budget),
+        // What was found before the broken entry stands.
+        Ok(()) | Err(Stop::Broken) => Ok(walk.probes),
+    }
+}
+
 struct Walk<'a, 'u, 'p> {
     unit: UnitRef<'u, Slice<'a>>,
     addresses: &'p [u64],
     floor: u64,
     budget: &'p Budget,
+    leap: bool,
     probes: Vec<Probe>,
 }
 
 impl<'a> Walk<'a, '_, '_> {
     fn run(&mut self) -> Result<(), Stop> {
-        let mut entries = self.unit.unit.entries_raw(None)?;
+        let unit = self.unit.unit;
+        let mut entries = unit.entries_raw(None)?;
+        // Depth of where `entries` began.
+        let mut base = 0;
         let mut scopes: Vec<Scope> = Vec::new();
         while !entries.is_empty() {
             self.budget.step()?;
             let offset = entries.next_offset();
-            let depth = entries.next_depth();
+            let depth = base + entries.next_depth();
             let Some(abbreviation) = entries.read_abbreviation()? else { continue };
             while scopes.last().is_some_and(|scope| scope.depth >= depth) {
                 scopes.pop();
             }
             let around = scopes.last();
-            match abbreviation.tag() {
+            let code = match abbreviation.tag() {
                 gimli::DW_TAG_subprogram => {
                     let code = self.read_code(&mut entries, abbreviation)?;
                     let probes = self.enter_function(offset, &code)?;
-                    // A declaration inside of nothing hides nothing.
-                    if around.is_some() || !probes.is_empty() {
+                    if !probes.is_empty() || (around.is_some() && !self.leaps(&code, &entries)) {
+                        // A declaration inside of nothing hides nothing.
                         scopes.push(Scope { depth, function: offset, level: 1, probes });
+                        continue;
                     }
+                    code
                 }
                 gimli::DW_TAG_inlined_subroutine if around.is_some_and(|scope| !scope.probes.is_empty()) => {
                     let code = self.read_code(&mut entries, abbreviation)?;
-                    if let Some(scope) = around {
-                        let (function, level) = (scope.function, scope.level);
-                        let probes = self.enter_inlined(offset, &code, scope)?;
+                    let Some(scope) = around else { continue };
+                    let (function, level) = (scope.function, scope.level);
+                    let probes = self.enter_inlined(offset, &code, scope)?;
+                    if !probes.is_empty() || !self.leaps(&code, &entries) {
                         scopes.push(Scope { depth, function, level: level + 1, probes });
+                        continue;
                     }
+                    code
                 }
-                _ => entries.skip_attributes(abbreviation.attributes())?,
+                gimli::DW_TAG_structure_type
+                | gimli::DW_TAG_class_type
+                | gimli::DW_TAG_union_type
+                | gimli::DW_TAG_enumeration_type
+                    if self.leap && abbreviation.has_children() =>
+                {
+                    self.read_code(&mut entries, abbreviation)?
+                }
+                _ => {
+                    entries.skip_attributes(abbreviation.attributes())?;
+                    continue;
+                }
+            };
+            if let Some(sibling) = code.sibling.filter(|_| self.leaps(&code, &entries)) {
+                (entries, base) = (unit.entries_raw(Some(sibling))?, depth);
             }
         }
         Ok(())
+    }
+
+    /// Whether to go on behind what stands inside of an entry. Only ever forward.
+    fn leaps(&self, code: &Code, entries: &EntriesRaw<'_, Slice<'a>>) -> bool {
+        self.leap && code.sibling.is_some_and(|sibling| sibling.0 >= entries.next_offset().0)
     }
 
     /// A function may have several ranges; of several functions at one address the one with the narrowest counts.
@@ -177,6 +225,11 @@ impl<'a> Walk<'a, '_, '_> {
                     value => code.high = self.unit.attr_address(value)?,
                 },
                 gimli::DW_AT_ranges => code.list = self.unit.attr_ranges_offset(value)?,
+                gimli::DW_AT_sibling => {
+                    if let AttributeValue::UnitRef(at) = value {
+                        code.sibling = Some(at);
+                    }
+                }
                 gimli::DW_AT_call_file => {
                     if let AttributeValue::FileIndex(index) = value {
                         // Before DWARF 5 file 0 was no file.
@@ -199,6 +252,8 @@ struct Code {
     high: Option<u64>,
     size: Option<u64>,
     list: Option<RangeListsOffset>,
+    /// The next entry that does not stand inside of it.
+    sibling: Option<UnitOffset>,
     from: Row,
 }
 

@@ -34,7 +34,8 @@ pub fn rows(
     let mut before: Option<(u64, Row)> = None;
     // Within a sequence addresses only rise: the next probe to be met stands at `next`.
     let mut next = 0;
-    loop {
+    let mut missing = addresses.len();
+    while missing > 0 {
         budget.step()?;
         // What was found before a broken opcode stands.
         let Ok(Some((_, row))) = program.next_row() else { break };
@@ -43,8 +44,9 @@ pub fn rows(
             None => next = addresses.partition_point(|&probe| probe < address.max(floor)),
             Some((start, place)) if start >= floor => {
                 while next < addresses.len() && addresses[next] < address {
-                    if addresses[next] >= start {
-                        found[next].get_or_insert(place);
+                    if addresses[next] >= start && found[next].is_none() {
+                        found[next] = Some(place);
+                        missing -= 1;
                     }
                     next += 1;
                 }

@@ -5,6 +5,7 @@
 //! nothing recurses, however deep a hostile file nests. This is why gimli is used without the addr2line crate, which
 //! keeps all lines and ranges of a unit and recurses into inlined calls.
 
+mod aranges;
 mod functions;
 mod lines;
 mod names;
@@ -126,8 +127,12 @@ impl<'a> Debug<'a> {
     fn walk(&self, probes: &[u64], split: &Split<'a>, budget: &Budget, chains: &mut [Chain<'a>]) -> Result<(), Stop> {
         let headers = self.headers(budget)?;
         let units = names::Units::new(&self.dwarf, &headers);
+        let told = aranges::units(&self.dwarf, probes, budget)?;
         let mut without_ranges = Vec::new();
         for header in &headers {
+            if header.debug_info_offset().and_then(|at| told.get(&at)) == Some(&false) {
+                continue;
+            }
             if matches!(header.type_(), UnitType::Type { .. } | UnitType::SplitType { .. } | UnitType::Partial) {
                 continue;
             }
@@ -290,6 +295,7 @@ pub fn load_sections<'a>(section: impl Fn(gimli::SectionId) -> &'a [u8]) -> (Dwa
                 | Id::DebugStr
                 | Id::DebugStrOffsets
                 | Id::DebugAddr
+                | Id::DebugAranges
                 | Id::DebugRanges
                 | Id::DebugRngLists
         );

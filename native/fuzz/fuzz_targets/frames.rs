@@ -1,0 +1,18 @@
+#![no_main]
+
+#[path = "../entries.rs"]
+mod entries;
+#[path = "../mutate.rs"]
+mod mutate;
+
+use entries::*;
+use libfuzzer_sys::{fuzz_mutator, fuzz_target};
+
+fuzz_target!(|data: &[u8]| {
+    stacks(data, false);
+    stacks(data, true);
+});
+
+fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
+    mutate::within(Part::Frames, data, size, max_size, seed)
+});

@@ -1,0 +1,17 @@
+//! Mutations that stay within one part of an ELF file: most of a file is code, which nobody reads.
+
+use crate::entries::Part;
+
+/// Changes one of the part's ranges, in place; now and then anything.
+pub fn within(part: Part, data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
+    let ranges = part.ranges(&data[..size]);
+    if ranges.is_empty() || seed.is_multiple_of(64) {
+        return libfuzzer_sys::fuzzer_mutate(data, size, max_size);
+    }
+    let range = ranges[seed as usize / 64 % ranges.len()].clone();
+    let length = range.len();
+    let mut bytes = data[range.clone()].to_vec();
+    let changed = libfuzzer_sys::fuzzer_mutate(&mut bytes, length, length);
+    data[range.start..range.start + changed].copy_from_slice(&bytes[..changed]);
+    size
+}
