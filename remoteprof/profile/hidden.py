@@ -214,31 +214,8 @@ Python methods), genobject.c, Python/ceval.c, getargs.c, pythonrun.c, Modules/ma
 _CLONE = re.compile(r"\.(?:cold|part|isra|constprop|lto_priv|llvm)\b.*")
 
 
-_OWN = frozenset(
-    (
-        "PyEval_EvalCode",
-        "PyObject_Call",
-        "PyObject_Vectorcall",
-        "PyVectorcall_Call",
-        "Py_BytesMain",
-        "Py_RunMain",
-        "_PyEval_Vector",
-        "_PyFunction_Vectorcall",
-        "_PyObject_MakeTpCall",
-        "thread_run",
-        "t_bootstrap",
-    )
-)
-"""Functions that no header inlines into other modules: where one of them is, there is the interpreter."""
-
-
 def _plain(system_name: str) -> str:
     return _CLONE.sub("", system_name)
-
-
-def is_interpreter(system_name: str) -> bool:
-    """Whether a function of this name tells that its module is the interpreter."""
-    return _plain(system_name) in _OWN
 
 
 def is_hidden(system_name: str, in_interpreter: bool) -> bool:
