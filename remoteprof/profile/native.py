@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remoteprof.profile.hidden import is_hidden
+from remoteprof.profile.hidden import visible
 
 if TYPE_CHECKING:
     from remoteprof._native import Batch
@@ -53,7 +53,7 @@ class NativeFrames:
         for index, mapping in native:
             within = mapping >= 0 and places[mapping] in interpreters
             lines = self._lines[index]
-            left = [line for line in lines if not is_hidden(line.system_name, within)]
+            left = [lines[kept] for kept in visible([line.system_name for line in lines], within)]
             self._shown[index] = None if index in loops or (lines and not left) else left
 
     def lines(self, index: int) -> list[Line]:
