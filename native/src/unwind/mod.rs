@@ -13,6 +13,8 @@
 //! - [`Unwinder::signal_stack`], cheap enough for a stopped thread, says where another piece of stack must be copied
 //!   from. Failing both, [`End::NeedMore`] says which address was missing in the copy: the next stop can take it along.
 
+use std::ops::Range;
+
 use rustc_hash::FxHashMap;
 
 use crate::memory::Memory;
@@ -174,6 +176,15 @@ impl Unwinder {
     pub fn bias(&self, pc: u64) -> Option<u64> {
         let region = self.regions.get(self.regions.find(pc)?)?;
         region.elf.as_ref().map(|_| region.bias)
+    }
+
+    /// The code of the function, or of the part of one that the compiler split off, that `pc` is in, by its table.
+    pub fn function(&self, pc: u64) -> Option<Range<u64>> {
+        let region = self.regions.get(self.regions.find(pc)?)?;
+        let elf = region.elf.as_ref()?;
+        let mut tables = [&elf.exceptions, &elf.debug].into_iter().flatten();
+        let range = tables.find_map(|table| table.function(pc.wrapping_sub(region.bias)))?;
+        Some(range.start.wrapping_add(region.bias)..range.end.wrapping_add(region.bias))
     }
 
     /// The indices of executable mappings that no table covers.

@@ -6,9 +6,9 @@ use crate::error::ReadError;
 use crate::memory::{Memory, Region, Snapshot};
 use crate::runtime::cpython::PyStack;
 use crate::sampler::thread::ThreadStack;
-use crate::stack::{Entry, Evaluation, Merge, evaluation_of_file, merge};
+use crate::stack::{Entry, Evaluation, Merge, evaluation_of_file, merge, unknown_evaluations};
 use crate::stats::Cache;
-use crate::tables::{FrameId, Tables};
+use crate::tables::{FrameId, FrameKind, Tables};
 use crate::target::Mapping;
 use crate::target::linux::Process;
 use crate::target::sys;
@@ -54,8 +54,10 @@ pub struct Native {
     mappings: Vec<Mapping>,
     /// The place of each mapping in the batch.
     ids: Vec<i32>,
-    frame_ids: FxHashMap<(u64, u32), FrameId>,
+    frame_ids: FxHashMap<(u64, u32, bool), FrameId>,
     evaluation: Evaluation,
+    /// Device and inode of the interpreter's file.
+    interpreter: (String, u64),
     max_stack: u32,
     /// When what is mapped was read, and the CPU time that this took, nanoseconds.
     read: u64,
@@ -75,6 +77,7 @@ impl Native {
             ids: Vec::new(),
             frame_ids: FxHashMap::default(),
             evaluation: Evaluation::default(),
+            interpreter: (String::new(), 0),
             max_stack,
             read: 0,
             cost: 0,
@@ -118,6 +121,7 @@ impl Native {
         let after = self.mappings.partition_point(|mapping| mapping.start <= runtime);
         let Some(file) = self.mappings[..after].iter().rev().find(|mapping| mapping.inode != 0) else { return };
         let same = |other: &&Mapping| (other.inode, &other.device) == (file.inode, &file.device) && other.executable();
+        self.interpreter = (file.device.clone(), file.inode);
         let Some(code) = self.mappings.iter().find(same) else { return };
         if let Ok(file) = process.open_mapped_file(code)
             && let Some(bias) = self.unwinder.bias(code.start)
@@ -256,19 +260,21 @@ impl Native {
         let mut fit = Fit::Merged;
         if python.frames.is_empty() {
             for index in 0..self.frames.len() {
-                frames.push(self.frame(tables, index));
+                frames.push(self.frame(tables, index, FrameKind::Native));
             }
         } else {
-            let evaluation = std::mem::take(&mut self.evaluation);
-            let how = merge(&self.frames, &evaluation, &python.frames, &python.groups, complete, &mut self.entries);
-            self.evaluation = evaluation;
+            let mut how = self.match_up(python, complete);
+            if how == Merge::Unmatched && complete && self.learn(python) {
+                how = self.match_up(python, complete);
+            }
             if how == Merge::Unmatched {
                 fit = Fit::Apart;
                 self.entries.extend((0..self.frames.len() as u32).map(Entry::Native));
             }
             for index in 0..self.entries.len() {
                 let id = match self.entries[index] {
-                    Entry::Native(index) => self.frame(tables, index as usize),
+                    Entry::Native(index) => self.frame(tables, index as usize, FrameKind::Native),
+                    Entry::Loop(index) => self.frame(tables, index as usize, FrameKind::Loop),
                     Entry::Python(index) => python_frame(tables, index as usize),
                 };
                 frames.push(id);
@@ -290,6 +296,27 @@ impl Native {
         fit
     }
 
+    fn match_up(&mut self, python: &PyStack, complete: bool) -> Merge {
+        merge(&self.frames, &self.evaluation, &python.frames, &python.groups, complete, &mut self.entries)
+    }
+
+    /// Learns from a stack where parts of the evaluation loop are that the interpreter's file does not name: stripped
+    /// ones name the function, not what the compiler split off it, and some not even that. True if there was something
+    /// to learn.
+    fn learn(&mut self, python: &PyStack) -> bool {
+        let mut learned = false;
+        for index in unknown_evaluations(&self.frames, &self.evaluation, &python.groups) {
+            let NativeFrame { lookup, mapping, .. } = self.frames[index as usize];
+            let file = self.mappings.get(mapping as usize).map(|mapping| (&mapping.device, mapping.inode));
+            if file == Some((&self.interpreter.0, self.interpreter.1))
+                && let Some(range) = self.unwinder.function(lookup)
+            {
+                learned |= self.evaluation.add(range);
+            }
+        }
+        learned
+    }
+
     /// What a leaf is called out of which no walk leads.
     fn lost_leaf(&self, leaf: &NativeFrame) -> Option<&'static str> {
         match self.mappings.get(leaf.mapping as usize) {
@@ -299,9 +326,10 @@ impl Native {
         }
     }
 
-    fn frame(&mut self, tables: &mut Tables, index: usize) -> FrameId {
+    fn frame(&mut self, tables: &mut Tables, index: usize, kind: FrameKind) -> FrameId {
         let NativeFrame { lookup, mapping, .. } = self.frames[index];
-        if let Some(&id) = self.frame_ids.get(&(lookup, mapping)) {
+        let key = (lookup, mapping, kind == FrameKind::Loop);
+        if let Some(&id) = self.frame_ids.get(&key) {
             return id;
         }
         let place = match (self.mappings.get(mapping as usize), self.ids.get_mut(mapping as usize)) {
@@ -313,8 +341,8 @@ impl Native {
             }
             _ => -1,
         };
-        let id = tables.native_frame(lookup, place);
-        self.frame_ids.insert((lookup, mapping), id);
+        let id = tables.native_frame(kind, lookup, place);
+        self.frame_ids.insert(key, id);
         id
     }
 }
