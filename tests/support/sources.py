@@ -194,7 +194,8 @@ class CxxWriter(CWriter):
         if kind == "virtual":
             return f"pointer_{name}->run(x, {TURNS})"
         if kind == "template":
-            return f"{name}<wide<wide<wide<{self.rng.randint(1, 99)}, int>, word>, std::vector<std::string>>>(x, {TURNS})"
+            types = f"list<numbered<{self.rng.randint(1, 99)}, list<word>>, std::vector<std::string>>"
+            return f"{name}<{types}>(x, {TURNS})"
         if kind == "lambda":
             return f"[&](word y) {{ return {name}(y + x, {TURNS}) + 1; }}(x)"
         if kind == "function":
@@ -219,6 +220,7 @@ class CxxWriter(CWriter):
             line = len(self.out.lines)
         if child.kind == "lambda":
             self.legal.add(function.name, function.name, line)
+            self.legal.callbacks.add(child.name)
 
     def closing(self, function: Function) -> int:
         last = super().closing(function)
