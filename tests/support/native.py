@@ -30,7 +30,7 @@ NAME = re.compile(r"\b((?:chain|leaf)\d+_\d+_[a-z]+|entry\d+|run\d+|on_[a-z]+)\b
 NESTED = re.compile(r"\bdeep<(\d+)")
 LIBRARY = re.compile(
     r"\b(std|core|alloc)::|^(0x|_?qsort|__qsort|__GI_|msort|smoothsort|trinkle|sift|wrapper_cmp|_ExternalCode$|jitted)"
-    r"|^sorted\b|^operator\(\)|^legal::(sorted|boxed)\b"
+    r"|^$|^sorted\b|^operator\(\)|^legal::(sorted|boxed)\b"
 )
 """Names that may stand between two functions of a program where a library calls back."""
 

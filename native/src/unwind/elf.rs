@@ -71,7 +71,8 @@ impl Elf {
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let page = |value: u64| value & !(PAGE - 1);
         let covers = |load: &&Load| {
-            page(load.offset) <= offset && offset - page(load.offset) < load.size.saturating_add(load.offset & (PAGE - 1))
+            page(load.offset) <= offset
+                && offset - page(load.offset) < load.size.saturating_add(load.offset & (PAGE - 1))
         };
         // lld's segments share pages of the file: one may begin in the page in which another ends.
         let mut loads = self.loads.iter().filter(covers);
