@@ -56,7 +56,7 @@ class Writer:
 
     def outside(self, index: int, first: Function) -> None:
         """A chain that is entered from text that is not generated, through `runN`."""
-        for caller in {4: ("on_alarm", "on_profile"), 5: ("on_nested",), 6: ("entry0", "on_call")}[index]:
+        for caller in {4: ("on_alarm", "on_profile"), 5: ("on_nested",), 6: ("entry_jit", "on_call")}[index]:
             self.legal.add(f"run{index}", caller, ANY)
         self.legal.callbacks.add(f"run{index}")
         self.root(f"run{index}", first, "")
@@ -303,8 +303,9 @@ class RustWriter(Writer):
         body = {
             "bare": f"for i in 0..{turns} {{ x = x.wrapping_mul(31) ^ (x >> 7) ^ i; }}",
             "busy": f"let (mut a, mut b) = (x, !x); for i in 0..{turns} {{ a ^= b << 3; b ^= a >> 5 ^ i; }} x = a ^ b;",
-            "buffer": f"let room = black_box([x as u8; 200]); for i in 0..{turns} {{ x ^= room[(x ^ i) as usize % 200] as u64; }}",
-            "string": "x ^= black_box(format!(\"{x} {d}\")).len() as u64;",
+            "buffer": f"let room = black_box([x as u8; 200]);"
+            f" for i in 0..{turns} {{ x ^= room[(x ^ i) as usize % 200] as u64; }}",
+            "string": 'x ^= black_box(format!("{x} {d}")).len() as u64;',
         }.get(function.kind, "")
         if body:
             self.out.add("    " + body)

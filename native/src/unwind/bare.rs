@@ -26,23 +26,14 @@ impl Unwinder {
         if let Some(caller) = self.exit(memory, registers, exact, stack)? {
             return Ok(caller);
         }
-        if !exact && let Some(caller) = self.entry(memory, registers, stack)? {
-            return Ok(caller);
-        }
-        let bp = registers.get(registers::RBP);
-        if !exact && bp == Some(0) {
-            // Programs and threads start with rbp = 0 where they do not say so in a table.
-            return Err(End::Bottom);
-        }
         let by_pointer = rule::frame_pointer(registers, stack);
+        if !exact {
+            return self.by_pointer(memory, registers, by_pointer, stack);
+        }
         if let Ok(caller) = &by_pointer
-            && caller.ip() == 0
-            && caller.get(registers::RBP) == Some(0)
+            && is_outermost(caller)
         {
             return Err(End::Bottom);
-        }
-        if !exact {
-            return by_pointer;
         }
         let returned = stack.read(registers.sp()).map(|address| {
             let mut caller = registers.for_caller();
@@ -75,12 +66,16 @@ impl Unwinder {
             self.exits.clear();
         }
         let pc = registers.ip();
-        let find = || {
-            let mut rules = exits::exits(memory, pc);
+        let known = self.exits.get(&key(pc, exact)).cloned();
+        let rules = known.unwrap_or_else(|| {
+            let mut rules = exits::exits(memory, pc, &mut self.budget);
             rules.extend(exact.then(|| Code::read(memory, pc).edge()).flatten());
-            rules.into()
-        };
-        let rules = Arc::clone(self.exits.entry(key(pc, exact)).or_insert_with(find));
+            let rules: Arc<[Rule]> = rules.into();
+            if self.budget > 0 {
+                self.exits.insert(key(pc, exact), Arc::clone(&rules));
+            }
+            rules
+        });
         let mut not_copied = None;
         for rule in rules.iter() {
             let Rule::Frame { register, indirect, offset, saved } = rule else { continue };
@@ -97,30 +92,50 @@ impl Unwinder {
         not_copied.map_or(Ok(None), Err)
     }
 
-    /// A step to the program's entry code, from a function that does not return because it ends the program: the first
-    /// return address of the main thread lies close by.
-    fn entry(
+    /// A step of a frame that has called, whose frame pointer leads to `pointed`.
+    fn by_pointer(
         &mut self,
         memory: &dyn Memory,
         registers: &Registers,
+        pointed: Result<Registers, End>,
         stack: &Stack<'_>,
-    ) -> Result<Option<Registers>, End> {
+    ) -> Result<Registers, End> {
+        if let Ok(caller) = &pointed {
+            if is_outermost(caller) {
+                return Err(End::Bottom);
+            }
+            if self.look_up(memory, caller.ip(), false).is_some_and(|known| known.after_call) {
+                return pointed;
+            }
+        }
+        match self.entry(memory, registers, stack) {
+            Some(caller) => Ok(caller),
+            // Programs and threads start with rbp = 0 where they do not say so in a table.
+            None if registers.get(registers::RBP) == Some(0) => Err(End::Bottom),
+            None => pointed,
+        }
+    }
+
+    /// A step to the program's entry code, from a function that does not return because it ends the program: the first
+    /// return address of the main thread lies close by.
+    fn entry(&mut self, memory: &dyn Memory, registers: &Registers, stack: &Stack<'_>) -> Option<Registers> {
         let sp = registers.sp();
         for at in (0..ENTRY_WORDS).map(|word| sp.wrapping_add(word * 8)) {
-            let Some(pc) = stack.read(at) else {
-                let outermost = registers.get(registers::RBP) == Some(0);
-                return if outermost { Ok(None) } else { Err(rule::missing(at, sp)) };
-            };
+            let pc = stack.read(at)?;
             let region = self.regions.find(pc).and_then(|index| self.regions.get(index));
             let entered = region.is_some_and(|region| {
                 region.elf.as_ref().is_some_and(|elf| elf.is_entry(lookup(pc, false).wrapping_sub(region.bias)))
             });
             if entered && self.look_up(memory, pc, false).is_some_and(|known| known.after_call) {
-                let mut caller = Registers::asleep(pc, at.wrapping_add(8));
-                caller.set(registers::RBP, 0);
-                return Ok(Some(caller));
+                let caller = Registers::new(pc, at.wrapping_add(8), 0);
+                return Some(caller);
             }
         }
-        Ok(None)
+        None
     }
+}
+
+/// A frame pointer of 0 over a return address of 0.
+fn is_outermost(caller: &Registers) -> bool {
+    caller.ip() == 0 && caller.get(registers::RBP) == Some(0)
 }

@@ -13,8 +13,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use super::rule::{Rule, Saved};
 use crate::memory::Memory;
 
-/// Most instructions followed from one address.
-const MAX_INSTRUCTIONS: usize = 4000;
+/// Most instructions followed from one address, and once a first way out has been found.
+const MAX_INSTRUCTIONS: (usize, usize) = (2000, 200);
 /// Most different ways out kept.
 const MAX_EXITS: usize = 4;
 /// Most pages of code read for one address.
@@ -84,24 +84,27 @@ impl Text<'_> {
     }
 }
 
-/// The ways out of the function that is at `pc`, those first that lead past no call.
-pub fn exits(memory: &dyn Memory, pc: u64) -> Vec<Rule> {
+/// The ways out of the function that is at `pc`, those first that lead past no call. `budget` is how many instructions
+/// may be followed at all, and becomes what is left of it.
+pub fn exits(memory: &dyn Memory, pc: u64, budget: &mut usize) -> Vec<Rule> {
     let mut text = Text { memory, pages: FxHashMap::default() };
     let start = State { address: pc, sp: Some((Base::Sp, 0)), bp: Some((Base::Bp, 0)), restored: [None; 6] };
     let mut found: Vec<Rule> = Vec::new();
     let mut seen = FxHashSet::default();
     // What comes after a call waits until all else has been tried.
     let (mut waiting, mut later) = (VecDeque::from([start]), VecDeque::new());
-    let mut steps = 0;
+    let mut most = MAX_INSTRUCTIONS.0;
     while let Some(mut state) = waiting.pop_front().or_else(|| later.pop_front()) {
-        while steps < MAX_INSTRUCTIONS && found.len() < MAX_EXITS && seen.insert(state.address) {
-            steps += 1;
+        while most > 0 && *budget > 0 && found.len() < MAX_EXITS && seen.insert(state.address) {
+            most -= 1;
+            *budget -= 1;
             let Some(instruction) = text.instruction(state.address) else { break };
             let next = instruction.next_ip();
             match instruction.flow_control() {
                 FlowControl::Next => state.apply(&instruction),
                 FlowControl::Return => {
                     found.extend(state.rule().filter(|rule| !found.contains(rule)));
+                    most = most.min(MAX_INSTRUCTIONS.1);
                     break;
                 }
                 FlowControl::UnconditionalBranch => {
@@ -233,7 +236,7 @@ mod tests {
     fn from(code: &[u8], at: u64) -> Vec<Rule> {
         let mut bytes = vec![0xcc; 0x1000];
         bytes[..code.len()].copy_from_slice(code);
-        exits(&Bytes(bytes), 0x1000 + at)
+        exits(&Bytes(bytes), 0x1000 + at, &mut 1000)
     }
 
     fn frame(register: u8, offset: i32, saved: &[(usize, i64)]) -> Rule {

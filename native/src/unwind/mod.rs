@@ -44,6 +44,8 @@ use stack::Stack;
 pub const MAX_NATIVE_DEPTH: usize = 8192;
 /// Most addresses whose rules are kept.
 const MAX_RULES: usize = 1 << 16;
+/// Most instructions of code without tables followed in one walk: what is left out is done in later ones.
+const MAX_FOLLOWED: usize = 4000;
 /// Most signal trampolines of one process (one for each C library in it).
 const MAX_TRAMPOLINES: usize = 4;
 /// No mapping: [`NativeFrame::mapping`].
@@ -128,6 +130,8 @@ pub struct Unwinder {
     trampolines: Vec<u64>,
     /// The ways out of functions without tables.
     exits: FxHashMap<u64, Arc<[Rule]>>,
+    /// How many instructions this walk may still follow to find such.
+    budget: usize,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -145,6 +149,7 @@ impl Default for Unwinder {
             context: Box::new(Context::new_in()),
             trampolines: Vec::new(),
             exits: FxHashMap::default(),
+            budget: 0,
         }
     }
 }
@@ -216,6 +221,7 @@ impl Unwinder {
         frames: &mut Vec<NativeFrame>,
     ) -> End {
         frames.clear();
+        self.budget = MAX_FOLLOWED;
         let stack = Stack(pieces);
         let (mut registers, mut exact, mut guessed) = (*start, true, false);
         loop {

@@ -121,7 +121,9 @@ KNOWN void split(void) {
 
 /* Signals. */
 
-KNOWN void on_nested(int number) { sink += run5((word)number) + 1; }
+KNOWN void on_nested(int number) {
+    for (int i = 0; i < 40; i++) sink += run5((word)number) + 1;
+}
 
 KNOWN void on_alarm(int number) {
     for (int i = 0; i < 40; i++) sink += run4((word)number) + 1;
@@ -166,12 +168,9 @@ static const unsigned char code[] = {
 };
 
 static word (*jitted)(word (*)(word), word);
-static void *(*loaded)(void);
 static const char *library;
 
-#define CALLED_BACK __attribute__((noipa, used))
-
-CALLED_BACK word entry_jit(word x) {
+KNOWN word entry_jit(word x) {
     for (;;) x += jitted(run6, x) + 1, sink = x;
     return x;
 }
@@ -192,7 +191,7 @@ static void jit(const char *map) {
     entry_jit(1);
 }
 
-CALLED_BACK word entry_load(word x) {
+KNOWN word entry_load(word x) {
     for (;;) {
         void *handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
         if (!handle) abort();
@@ -203,18 +202,17 @@ CALLED_BACK word entry_load(word x) {
     return x;
 }
 
-/* A stack of at least so many bytes. */
-KNOWN word on_deep(word depth) {
+/* On a stack of more than so many KiB. */
+KNOWN word entry_deep(word depth) {
     volatile char room[1000];
     room[depth % 1000] = 1;
-    if (depth) return on_deep(depth - 1) + (word)room[depth % 500];
+    if (depth) return entry_deep(depth - 1) + (word)room[depth % 500];
     ready();
-    return entry0(1);
+    return entry0(1) + 1;
 }
 
 int main(int argc, char **argv) {
     const char *mode = argc > 1 ? argv[1] : "chains", *more = argc > 2 ? argv[2] : NULL;
-    (void)loaded;
     if (!strcmp(mode, "chains")) threads(), ready(), entry0(1);
     if (!strcmp(mode, "split")) split();
     if (!strcmp(mode, "signals")) signals(0, ITIMER_REAL, SIGALRM, on_alarm);
@@ -222,6 +220,6 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "profile")) signals(0, ITIMER_PROF, SIGPROF, on_profile);
     if (!strcmp(mode, "jit")) jit(more);
     if (!strcmp(mode, "load")) library = more, ready(), entry_load(1);
-    if (!strcmp(mode, "deep")) on_deep((word)atoi(more) << 10 >> 10);
+    if (!strcmp(mode, "deep")) entry_deep((word)atoi(more));
     return 0;
 }
