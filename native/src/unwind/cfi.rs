@@ -297,7 +297,7 @@ fn evaluate_in<'a, S: UnwindSection<Slice<'a>>>(
     registers: &Registers,
     stack: &Stack<'_>,
 ) -> Result<Registers, Option<u64>> {
-    let (row, encoding, _) = row_in(section, bases, offset, context, address).ok_or(None)?;
+    let (row, encoding, signal) = row_in(section, bases, offset, context, address).ok_or(None)?;
     let run = |expression: &UnwindExpression<usize>, initial: Option<u64>| {
         run_expression(expression.get(section).map_err(|_| None)?, encoding, initial, registers, stack)
     };
@@ -328,7 +328,13 @@ fn evaluate_in<'a, S: UnwindSection<Slice<'a>>>(
             RegisterRule::Register(other) => registers.get(other),
             RegisterRule::Expression(expression) => {
                 let at = run(&expression, Some(cfa))?;
-                Some(stack.read(at).ok_or(Some(at))?)
+                // GCC's epilogues of functions that align their stack still say *(%rbp) when %rbp has been popped. No
+                // slot of a frame lies outside of it, so the register has its caller's value again.
+                if signal || (registers.sp()..cfa).contains(&at) {
+                    Some(stack.read(at).ok_or(Some(at))?)
+                } else {
+                    registers.get(register)
+                }
             }
             RegisterRule::ValExpression(expression) => Some(run(&expression, Some(cfa))?),
             RegisterRule::Constant(value) => Some(value),

@@ -14,6 +14,7 @@
 //!   from. Failing both, [`End::NeedMore`] says which address was missing in the copy: the next stop can take it along.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
@@ -21,9 +22,11 @@ use crate::memory::Memory;
 use crate::stats::Cache;
 use crate::target::Mapping;
 
+mod bare;
 mod cfi;
 mod code;
 mod elf;
+mod exits;
 mod regions;
 mod registers;
 mod rule;
@@ -43,6 +46,8 @@ use stack::Stack;
 pub const MAX_NATIVE_DEPTH: usize = 8192;
 /// Most addresses whose rules are kept.
 const MAX_RULES: usize = 1 << 16;
+/// Most instructions of code without tables followed in one walk: what is left out is done in later ones.
+const MAX_FOLLOWED: usize = 4000;
 /// Most signal trampolines of one process (one for each C library in it).
 const MAX_TRAMPOLINES: usize = 4;
 /// No mapping: [`NativeFrame::mapping`].
@@ -126,6 +131,10 @@ pub struct Unwinder {
     context: Box<Context>,
     trampolines: Vec<u64>,
     looks: Cache,
+    /// The ways out of functions without tables.
+    exits: FxHashMap<u64, Arc<[Rule]>>,
+    /// How many instructions this walk may still follow to find such.
+    budget: usize,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -143,6 +152,8 @@ impl Default for Unwinder {
             context: Box::new(Context::new_in()),
             trampolines: Vec::new(),
             looks: Cache::default(),
+            exits: FxHashMap::default(),
+            budget: 0,
         }
     }
 }
@@ -158,6 +169,7 @@ impl Unwinder {
     pub fn set_mappings(&mut self, memory: &dyn Memory, mappings: &[Mapping], open_file: OpenFile<'_>) {
         if self.regions.update(memory, mappings, open_file) {
             self.known.clear();
+            self.exits.clear();
             self.trampolines.clear();
         }
     }
@@ -165,6 +177,11 @@ impl Unwinder {
     /// How many addresses had a rule already.
     pub fn looks(&self) -> Cache {
         self.looks
+    }
+
+    /// How many signal trampolines have been met: with a new one, [`Unwinder::signal_stack`] finds more.
+    pub fn trampolines(&self) -> usize {
+        self.trampolines.len()
     }
 
     /// Whether `pc` is in a known executable mapping.
@@ -222,6 +239,7 @@ impl Unwinder {
         frames: &mut Vec<NativeFrame>,
     ) -> End {
         frames.clear();
+        self.budget = MAX_FOLLOWED;
         let stack = Stack(pieces);
         let (mut registers, mut exact, mut guessed) = (*start, true, false);
         loop {
@@ -295,54 +313,13 @@ impl Unwinder {
         })
     }
 
-    /// A step without tables.
-    fn bare(
-        &mut self,
-        memory: &dyn Memory,
-        registers: &Registers,
-        exact: bool,
-        anonymous: bool,
-        stack: &Stack<'_>,
-    ) -> Result<Registers, End> {
-        let bp = registers.get(registers::RBP);
-        if !exact && bp == Some(0) {
-            // Programs and threads start with rbp = 0 where they do not say so in a table.
-            return Err(End::Bottom);
-        }
-        let by_pointer = rule::frame_pointer(registers, stack);
-        if let Ok(caller) = &by_pointer
-            && caller.ip() == 0
-            && caller.get(registers::RBP) == Some(0)
-        {
-            return Err(End::Bottom);
-        }
-        if !exact {
-            return by_pointer;
-        }
-        let returned = stack.read(registers.sp()).map(|address| {
-            let mut caller = registers.for_caller();
-            caller.set(registers::RA, address);
-            caller.set(registers::RSP, registers.sp().wrapping_add(8));
-            caller
-        });
-        let mut good = |caller: &Registers| {
-            caller.ip() != 0 && self.look_up(memory, caller.ip(), false).is_some_and(|known| known.after_call)
-        };
-        // Leaf functions in files keep no frame; JIT'd code does, and its slots may hold stale return addresses.
-        let returned = returned.filter(&mut good);
-        match (returned, by_pointer) {
-            (Some(returned), Err(_)) => Ok(returned),
-            (Some(returned), Ok(_)) if !anonymous => Ok(returned),
-            (Some(returned), Ok(pointed)) => Ok(if good(&pointed) { pointed } else { returned }),
-            (None, by_pointer) => by_pointer,
-        }
-    }
-
     fn look_up(&mut self, memory: &dyn Memory, pc: u64, exact: bool) -> Option<Known> {
         let key = pc.wrapping_shl(1) | u64::from(exact);
         let known = self.known.get(&key);
         self.looks.count(known.is_some());
         if let Some(known) = known {
+        let key = key(pc, exact);
+        if let Some(known) = self.known.get(&key) {
             return Some(*known);
         }
         let known = self.find_out(memory, pc, exact)?;
@@ -386,10 +363,14 @@ impl Unwinder {
         if entry || (!exact && code.is_musl_thread()) {
             return Some(known(Rule::Bottom, after_call));
         }
-        let edge = if exact { code.edge() } else { None };
-        let rule = edge.unwrap_or(Rule::Bare { anonymous: region.elf.is_none() });
+        let rule = Rule::Bare { anonymous: region.elf.is_none() };
         Some(Known { guess: true, ..known(rule, after_call) })
     }
+}
+
+/// What is known of an address as a program counter may be wrong of it as a return address.
+fn key(pc: u64, exact: bool) -> u64 {
+    pc.wrapping_shl(1) | u64::from(exact)
 }
 
 /// A return address may be the first of another function: the call is what counts.

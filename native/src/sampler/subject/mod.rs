@@ -278,10 +278,11 @@ impl Subject {
                 thread.last_sample = now;
                 return Found::Done;
             }
-            Look::Blocked { number, sp, pc } => {
+            Look::Blocked { number, sp, pc, arguments } => {
                 thread.rest = false;
                 scratch.syscall = number;
-                scratch.start = (self.native.is_some() && sp != 0).then(|| Registers::asleep(pc, sp));
+                scratch.start =
+                    (self.native.is_some() && sp != 0).then(|| Registers::asleep(pc, sp, number, &arguments));
                 if self.sample_asleep(tid, now, scratch) {
                     self.stats.thread_ticks += 1;
                     return Found::Done;

@@ -205,6 +205,7 @@ impl Native {
         start: &Registers,
         stack: &mut ThreadStack,
     ) -> Walked {
+        let trampolines = self.unwinder.trampolines();
         let end = self.unwind(process, snapshot, start);
         let end = match end {
             End::Truncated(Reason::UnknownCode | Reason::NoTables)
@@ -223,7 +224,9 @@ impl Native {
             End::NeedMore { address } => {
                 // The base, if there was one, is that of another stack.
                 stack.base = 0;
-                if self.want(start.sp(), address, stack) { Walked::Again } else { Walked::Cut(NOT_COPIED) }
+                let more = self.want(start.sp(), address, stack);
+                // The first time that a signal's frame is met, the stack that it interrupted has not been copied.
+                if more || self.unwinder.trampolines() > trampolines { Walked::Again } else { Walked::Cut(NOT_COPIED) }
             }
         }
     }
