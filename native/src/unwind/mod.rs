@@ -314,12 +314,10 @@ impl Unwinder {
     }
 
     fn look_up(&mut self, memory: &dyn Memory, pc: u64, exact: bool) -> Option<Known> {
-        let key = pc.wrapping_shl(1) | u64::from(exact);
+        let key = key(pc, exact);
         let known = self.known.get(&key);
         self.looks.count(known.is_some());
         if let Some(known) = known {
-        let key = key(pc, exact);
-        if let Some(known) = self.known.get(&key) {
             return Some(*known);
         }
         let known = self.find_out(memory, pc, exact)?;
