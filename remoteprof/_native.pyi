@@ -43,9 +43,10 @@ class Target:
 class Batch:
     """What one window of sampling saw of one process. Complete in itself.
 
-    Frames are `(kind, name, file, line, start_line, address, mapping)`; kind is "python", "native" or "label" (such as
-    `[unsampled]`); line 0 = unknown; mapping is an index into `mappings`, -1 = none. A stack is a run of frame
-    indices, leaf first: `stack_frames[stack_starts[i]:stack_starts[i + 1]]`. Rows are columns of equal length.
+    Frames are `(kind, name, file, line, start_line, address, mapping)`; kind is "python", "native", "loop" (native
+    code of the evaluation loop, below the Python frames that it runs) or "label" (such as `[unsampled]`); line 0 =
+    unknown; mapping is an index into `mappings`, -1 = none. A stack is a run of frame indices, leaf first:
+    `stack_frames[stack_starts[i]:stack_starts[i + 1]]`. Rows are columns of equal length.
     """
 
     @property

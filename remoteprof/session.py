@@ -94,8 +94,10 @@ class Recording:
         profile.notes = list(dict.fromkeys([*profile.notes, *self.notes]))
         profile.stats = self.stats()
         profile.comments = [f"command: {command}", *self._facts(), *statistics.summary(profile.stats), *profile.notes]
-        if self.options.nonblocking and BIASED not in profile.comments:
-            profile.comments.append(BIASED)
+        if self.options.nonblocking:
+            lost = profile.stats["unreadable"] / max(1, profile.stats["samples"])
+            profile.notes.append(f"{BIASED}; {lost:.1%} of the looks met a stack on the move and say nothing")
+            profile.comments.append(profile.notes[-1])
         return profile
 
     def _facts(self) -> list[str]:

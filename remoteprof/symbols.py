@@ -137,7 +137,7 @@ class Symbols:
         """The functions at every native frame of a batch, by its mapping and address."""
         places: dict[int, set[int]] = {}
         for kind, _, _, _, _, address, mapping in batch.frames:
-            if kind == "native":
+            if kind in ("native", "loop"):
                 places.setdefault(mapping, set()).add(address)
         names: Names = {}
         mappings = batch.mappings

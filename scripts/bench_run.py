@@ -1,4 +1,4 @@
-"""Measures remoteprof and py-spy side by side: see scripts/bench.
+"""Measures remoteprof side by side with py-spy and perf: see scripts/bench.
 
 The target has one core, the tool another. Every figure of all tools is taken in one run, in turns.
 """
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bench_native
 import psutil
 from bench_tools import TARGET_CORE, TOOLS, Tool
 from support import legal
@@ -123,6 +124,9 @@ def wrong_stacks(tool: Tool, rate: int, directory: Path) -> dict[str, float]:
         pinned(target.pid)
         run = tool.record(target.pid, rate, 5, directory)
     counted = [(frames, weight if not tool.ours else 1.0) for frames, weight in run.stacks]
+    if tool.native:
+        # Of the native frames each tool shows its own choice; the calls of Python are what can be judged.
+        counted = [([frame for frame in frames if frame.file.endswith(".py")], weight) for frames, weight in counted]
     whole = sum(weight for _, weight in counted)
     wrong = sum(weight for frames, weight in counted if not frames or legal.fault(table, frames))
     return {"wrong_percent": 100 * wrong / whole if whole else float("nan"), "oracle_samples": run.samples}
@@ -217,9 +221,11 @@ def main() -> None:
                 rows.append(row)
                 print(f"{tool.name} at {rate} Hz: done", file=sys.stderr)
         result: dict[str, Any] = {"python": sys.version.split()[0], "load": os.getloadavg(), "rows": rows}
+        result["native"] = bench_native.rows(directory)
         if given.long:
             result["memory"] = memory_over_time(directory, 10)
     print(table(rows))
+    print(bench_native.table(result["native"]))
     if given.long:
         print(f"memory over ten minutes: {result['memory']['growth_bytes'] / 2**20:+.2f} MiB")
     given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -42,6 +42,11 @@ class Tool:
     def ours(self) -> bool:
         return self.name.startswith("remoteprof")
 
+    @property
+    def native(self) -> bool:
+        """Whether it shows native frames."""
+        return self.name == "remoteprof" or "--native" in self.options
+
     def command(self, pid: int, rate: int, seconds: float, output: Path) -> list[str]:
         pinned = ["taskset", "-c", str(TOOL_CORE)]
         if self.ours:
@@ -118,8 +123,10 @@ def raw_stacks(path: Path) -> Iterator[tuple[list[Frame], float]]:
 
 
 TOOLS = (
+    Tool("remoteprof --no-native", ("--no-native",)),
     Tool("remoteprof"),
     Tool("remoteprof --nonblocking", ("--nonblocking",)),
     Tool("py-spy"),
+    Tool("py-spy --native", ("--native",)),
     Tool("py-spy --nonblocking", ("--nonblocking",)),
 )

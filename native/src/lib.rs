@@ -1,6 +1,7 @@
 //! The sampler of remoteprof: target → memory → runtime → tables → Batch. No layer calls back.
 
 pub mod clock;
+pub mod elf_symbols;
 pub mod error;
 pub mod memory;
 pub mod protocol;

@@ -86,6 +86,13 @@ pub struct Cache {
     pub misses: u64,
 }
 
+impl Cache {
+    /// One look-up.
+    pub fn count(&mut self, hit: bool) {
+        if hit { self.hits += 1 } else { self.misses += 1 }
+    }
+}
+
 /// How the recording of one process went. thread_ticks = samples + gone + pending_ticks + missed_ticks, and
 /// samples = complete + truncated + unreadable.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

@@ -24,6 +24,8 @@ pub enum FrameKind {
     Python,
     /// A native frame: address and mapping count, names come later.
     Native,
+    /// A native frame of the evaluation loop, between the Python frames that it runs and what called it.
+    Loop,
     /// A frame in square brackets that says what is known instead.
     Label,
 }
@@ -161,10 +163,11 @@ impl Tables {
         id
     }
 
-    /// Index of a native frame, by the address to look up in a mapping (-1 = in none that is known).
-    pub fn native_frame(&mut self, address: u64, mapping: i32) -> FrameId {
+    /// Index of a native frame, by the address to look up in a mapping (-1 = in none that is known). `kind` is
+    /// [`FrameKind::Native`] or [`FrameKind::Loop`].
+    pub fn native_frame(&mut self, kind: FrameKind, address: u64, mapping: i32) -> FrameId {
         let none = self.string("");
-        self.frame(Frame { kind: FrameKind::Native, name: none, file: none, line: 0, start_line: 0, address, mapping })
+        self.frame(Frame { kind, name: none, file: none, line: 0, start_line: 0, address, mapping })
     }
 
     /// Index of an executable mapping that a native frame is in.

@@ -147,7 +147,7 @@ fn every_version() {
                 let mut names = Vec::new();
                 for entry in &entries {
                     names.push(match *entry {
-                        Entry::Native(index) => live.name(&stop.frames[index as usize]),
+                        Entry::Native(index) | Entry::Loop(index) => live.name(&stop.frames[index as usize]),
                         Entry::Python(index) => {
                             let raw = stack.frames[index as usize];
                             let frame = python.frame(raw.code, raw.lasti).unwrap();

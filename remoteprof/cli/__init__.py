@@ -19,6 +19,9 @@ COMMANDS = {
     "run": ("record", "Start a program, record it, and exit with its status."),
     "dump": ("look", "Show what every thread is doing, once."),
     "modules": ("look", "Show what is mapped into a process."),
+    "convert": ("profiles", "Write a profile in another format."),
+    "merge": ("profiles", "Add profiles up."),
+    "diff": ("profiles", "Show what changed between two profiles."),
 }
 """Command → (module of this package, what it does)."""
 

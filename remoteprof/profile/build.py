@@ -150,7 +150,7 @@ class Builder:
         locations: list[Location] = []
         shown: list[Location | None] = []
         for index, (kind, name, file, line, start_line, address, mapping_index) in enumerate(batch.frames):
-            if kind == "native":
+            if kind in ("native", "loop"):
                 mapping = mappings[mapping_index] if mapping_index >= 0 else None
                 lines, left = native.lines(index), native.shown(index)
                 place = self._place(address, mapping, lines)

@@ -4,6 +4,7 @@ parses arguments. Every function that does work of its own stays."""
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 CPYTHON = frozenset(
     (
@@ -71,22 +72,10 @@ CPYTHON = frozenset(
         "cfunction_call",
         "cfunction_call_varargs",
         "cfunction_enter_call",
-        "cfunction_vectorcall_FASTCALL",
-        "cfunction_vectorcall_FASTCALL_KEYWORDS",
-        "cfunction_vectorcall_FASTCALL_KEYWORDS_METHOD",
-        "cfunction_vectorcall_NOARGS",
-        "cfunction_vectorcall_O",
         "_PyMethodDescr_FastCallKeywords",
         "_PyMethodDescr_Vectorcall",
         "method_enter_call",
         "method_vectorcall",
-        "method_vectorcall_FASTCALL",
-        "method_vectorcall_FASTCALL_KEYWORDS",
-        "method_vectorcall_FASTCALL_KEYWORDS_METHOD",
-        "method_vectorcall_NOARGS",
-        "method_vectorcall_O",
-        "method_vectorcall_VARARGS",
-        "method_vectorcall_VARARGS_KEYWORDS",
         "methoddescr_call",
         "method_call",
         "instancemethod_call",
@@ -94,27 +83,6 @@ CPYTHON = frozenset(
         "wrapper_call",
         "wrapperdescr_call",
         "wrapperdescr_raw_call",
-        "slot_tp_call",
-        "slot_tp_init",
-        "slot_tp_new",
-        "slot_tp_repr",
-        "slot_tp_str",
-        "slot_tp_hash",
-        "slot_tp_iter",
-        "slot_tp_iternext",
-        "slot_tp_richcompare",
-        "slot_tp_getattro",
-        "slot_tp_getattr_hook",
-        "slot_tp_setattro",
-        "slot_tp_descr_get",
-        "slot_tp_descr_set",
-        "slot_tp_finalize",
-        "slot_nb_bool",
-        "slot_sq_length",
-        "slot_sq_item",
-        "slot_sq_contains",
-        "slot_mp_subscript",
-        "slot_mp_ass_subscript",
         "call_unbound",
         "call_unbound_noarg",
         "call_method",
@@ -134,30 +102,6 @@ CPYTHON = frozenset(
         "PyGen_Send",
         "_PyGen_Send",
         "PyIter_Send",
-        "_PyArg_BadArgument",
-        "_PyArg_CheckPositional",
-        "_PyArg_NoKeywords",
-        "_PyArg_ParseStack",
-        "_PyArg_ParseStackAndKeywords",
-        "_PyArg_ParseStackAndKeywords_SizeT",
-        "_PyArg_ParseStack_SizeT",
-        "_PyArg_ParseTuple",
-        "_PyArg_ParseTupleAndKeywords",
-        "_PyArg_ParseTupleAndKeywordsFast",
-        "_PyArg_ParseTupleAndKeywordsFast_SizeT",
-        "_PyArg_ParseTupleAndKeywords_SizeT",
-        "_PyArg_ParseTuple_SizeT",
-        "_PyArg_Parse_SizeT",
-        "_PyArg_UnpackKeywords",
-        "_PyArg_UnpackKeywordsWithVararg",
-        "_PyArg_UnpackStack",
-        "_PyArg_VaParse",
-        "PyArg_Parse",
-        "PyArg_ParseTuple",
-        "PyArg_ParseTupleAndKeywords",
-        "PyArg_UnpackTuple",
-        "PyArg_VaParse",
-        "PyArg_VaParseTupleAndKeywords",
         "vgetargs1",
         "vgetargs1_impl",
         "vgetargskeywords",
@@ -206,43 +150,139 @@ CPYTHON = frozenset(
         "t_bootstrap",
         "thread_run",
         "pythread_wrapper",
+        "_PyObject_FastCall_Prepend",
+        "PyGen_am_send",
+        "call_attribute",
+        "_PyEval_MakeFrameVector",
+        "_PyEvalFramePushAndInit",
+        "_PyEvalFramePushAndInit_Ex",
+        "_PyEvalFrameClearAndPop",
+        "_PyEval_FrameClearAndPop",
+        "clear_thread_frame",
+        "clear_gen_frame",
+        "initialize_locals",
+        "_PyFrame_New_NoTrack",
+        "frame_alloc",
+        "_PyFrame_Clear",
+        "_PyFrame_ClearExceptCode",
+        "_PyFrame_ClearLocals",
+        "_PyThreadState_PushFrame",
+        "_PyThreadState_PopFrame",
+        "push_chunk",
+        "_PyStack_UnpackDict",
+        "_PyStack_UnpackDict_Free",
+        "_PyStack_UnpackDict_FreeNoDecRef",
+        "_PyTuple_FromStackRefStealOnSuccess",
+        "method_check_args",
+        "_Py_CheckRecursiveCall",
+        "wrap_unaryfunc",
+        "wrap_binaryfunc",
+        "wrap_binaryfunc_l",
+        "wrap_binaryfunc_r",
+        "wrap_ternaryfunc",
+        "wrap_ternaryfunc_r",
+        "wrap_lenfunc",
+        "wrap_inquirypred",
+        "wrap_indexargfunc",
+        "wrap_sq_item",
+        "wrap_sq_setitem",
+        "wrap_sq_delitem",
+        "wrap_objobjproc",
+        "wrap_objobjargproc",
+        "wrap_delitem",
+        "wrap_setattr",
+        "wrap_delattr",
+        "wrap_hashfunc",
+        "wrap_call",
+        "wrap_del",
+        "wrap_next",
+        "wrap_descr_get",
+        "wrap_descr_set",
+        "wrap_descr_delete",
+        "wrap_richcmpfunc",
+        "async_gen_asend_send",
+        "coro_wrapper_send",
+        "coro_wrapper_iternext",
     )
 )
 """CPython 3.8 to 3.14: Objects/call.c, methodobject.c, descrobject.c, classobject.c, typeobject.c (slots that call
 Python methods), genobject.c, Python/ceval.c, getargs.c, pythonrun.c, Modules/main.c, _threadmodule.c."""
 
-_CLONE = re.compile(r"\.(?:cold|part|isra|constprop|lto_priv|llvm)\b.*")
-
-
-_OWN = frozenset(
+_PATTERN = re.compile(
+    # Slots of classes written in Python (typeobject.c), which call their methods.
+    r"(?:_Py_)?slot_(?:tp|nb|sq|mp|am)_\w+"
+    # One for each way of calling a C function (methodobject.c, descrobject.c).
+    r"|(?:cfunction|method)_vectorcall_[A-Z_]+"
+    # Parsing of arguments (getargs.c).
+    r"|_?PyArg_\w+"
+)
+_INLINED = frozenset(
     (
-        "PyEval_EvalCode",
-        "PyObject_Call",
-        "PyObject_Vectorcall",
-        "PyVectorcall_Call",
-        "Py_BytesMain",
-        "Py_RunMain",
-        "_PyEval_Vector",
-        "_PyFunction_Vectorcall",
-        "_PyObject_MakeTpCall",
-        "thread_run",
-        "t_bootstrap",
+        "PyType_Check",
+        "PyType_HasFeature",
+        "PyVectorcall_NARGS",
+        "Py_DECREF",
+        "Py_INCREF",
+        "Py_IS_TYPE",
+        "Py_NewRef",
+        "Py_SIZE",
+        "Py_TYPE",
+        "Py_XDECREF",
+        "Py_XINCREF",
+        "Py_XNewRef",
+        "_PyErr_Occurred",
+        "_PyFrame_Copy",
+        "_PyFrame_GetCode",
+        "_PyFrame_GetFrameObject",
+        "_PyFrame_GetStackPointer",
+        "_PyFrame_Initialize",
+        "_PyFrame_InitializeSpecials",
+        "_PyFrame_IsIncomplete",
+        "_PyFrame_PushUnchecked",
+        "_PyFrame_SetStackPointer",
+        "_PyFrame_StackPush",
+        "_PyInterpreterState_GET",
+        "_PyObject_TypeCheck",
+        "_PyRuntimeState_GetThreadState",
+        "_PyThreadState_BumpFramePointer",
+        "_PyThreadState_GET",
+        "_PyThreadState_HasStackSpace",
+        "_Py_DECREF",
+        "_Py_DECREF_NO_DEALLOC",
+        "_Py_EnterRecursivePy",
+        "_Py_INCREF",
+        "_Py_IsImmortal",
+        "_Py_LeaveRecursiveCallPy",
+        "_Py_MakeRecCheck",
+        "_Py_XDECREF",
+        "_Py_XINCREF",
+        "frame_get_builtins",
     )
 )
-"""Functions that no header inlines into other modules: where one of them is, there is the interpreter."""
+"""What headers inline into the functions above, without work of its own: it goes where they go, and stays elsewhere."""
+_CLONE = re.compile(r"\.(?:cold|part|isra|constprop|lto_priv|llvm)\b.*|@plt$")
 
 
 def _plain(system_name: str) -> str:
     return _CLONE.sub("", system_name)
 
 
-def is_interpreter(system_name: str) -> bool:
-    """Whether a function of this name tells that its module is the interpreter."""
-    return _plain(system_name) in _OWN
-
-
 def is_hidden(system_name: str, in_interpreter: bool) -> bool:
     """Whether a function only leads to others. What the compiler cut off it (`.cold`, `.part.0`) belongs to it. Outside
     of the interpreter only names with CPython's prefix are its own: headers inline them everywhere."""
     name = _plain(system_name)
-    return name in CPYTHON and (in_interpreter or name.startswith(("Py", "_Py")))
+    if not in_interpreter and not name.startswith(("Py", "_Py")):
+        return False
+    return name in CPYTHON or _PATTERN.fullmatch(name) is not None
+
+
+def visible(names: Sequence[str], in_interpreter: bool) -> list[int]:
+    """Which of the functions at one address stay, as indices. `names`: as the linker has them, the innermost inlined
+    call first. Reference counts and the like that a hidden function has inlined go with it."""
+    kept: list[int] = []
+    over_hidden = False
+    for index in range(len(names) - 1, -1, -1):
+        over_hidden = is_hidden(names[index], in_interpreter) or (over_hidden and _plain(names[index]) in _INLINED)
+        if not over_hidden:
+            kept.append(index)
+    return kept[::-1]

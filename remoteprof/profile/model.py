@@ -5,10 +5,14 @@ A sample refers to its locations, a location to its lines and mapping, a line to
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from remoteprof.profile.diff import Diff
+    from remoteprof.profile.table import Row
 
 EMPTY_STACK = "[empty]"
 """What the stack of a sample without frames is called."""
@@ -70,6 +74,8 @@ class Location:
     lines: list[Line] = field(default_factory=list)
     mapping: Mapping | None = None
     address: int = 0
+    folded: bool = False
+    """Whether the linker made one function of several equal ones, so that the name may be another's."""
 
 
 class Label(NamedTuple):
@@ -78,6 +84,10 @@ class Label(NamedTuple):
     key: str
     value: str | int
     unit: str = ""
+
+
+BASE = Label("pprof::base", "true")
+"""What pprof marks the samples of the older profile in a difference with; their values are negated."""
 
 
 @dataclass(slots=True)
@@ -117,6 +127,8 @@ class Profile:
     """How the recording went: the object of `--stats`. Empty for a profile that was loaded."""
     notes: list[str] = field(default_factory=list)
     """What whoever reads the profile should be told, such as a lowered rate. Part of the comments when written."""
+    verbatim: bool = field(default=False, compare=False)
+    """Whether function names are another writer's, to be written as they are."""
 
     def index(self, sample_type: str) -> int:
         """The column of `sample_type`, such as "cpu". Raises KeyError."""
@@ -160,6 +172,61 @@ class Profile:
             own[key] = Weight(function, value + (before.value if before else 0))
         return sorted(own.values(), key=lambda weight: (-weight.value, weight.function.name))[:count]
 
+    def top(self, count: int | None = None, sample_type: str | None = None) -> list[Row]:
+        """The `count` functions (None = all) with the largest own value of a sample type, the largest first; by default
+        of the profile's default type. Functions are told apart by name, file and module. Raises UsageError for an
+        unknown type."""
+        from remoteprof.profile.table import top
+
+        return top(self, count, sample_type)
+
+    def merge(self, *others: Profile) -> Profile:
+        """The sum of this profile and others, which stay as they are. Raises UsageError where they do not count the
+        same (sample types, period), RemoteprofError where a sum does not fit into 64 bits."""
+        from remoteprof.profile.merge import merge
+
+        return merge([self, *others])
+
+    def diff(self, new: Profile, sample_type: str | None = None, *, normalize: bool = False) -> Diff:
+        """What changed from this profile to `new`, of a sample type; by default of the default type of `new`.
+        normalize: as if both totals were equal. Raises UsageError where there is nothing to compare."""
+        from remoteprof.profile.diff import diff
+
+        return diff(self, new, sample_type, normalize=normalize)
+
+    def filter(self, wanted: Callable[[Sample], bool]) -> Profile:
+        """A profile of the samples for which `wanted` is true; samples are shared, not copied."""
+        from remoteprof.profile.filters import choose
+
+        return choose(self, wanted)
+
+    def focus(self, pattern: str) -> Profile:
+        """The samples with a frame whose function, file or module has a match of a regular expression, as -focus of
+        pprof. Raises UsageError for a bad expression."""
+        from remoteprof.profile.filters import focus
+
+        return focus(self, pattern)
+
+    def ignore(self, pattern: str) -> Profile:
+        """The samples without any frame that focus() would choose, as -ignore of pprof."""
+        from remoteprof.profile.filters import ignore
+
+        return ignore(self, pattern)
+
+    def tagged(self, key: str, value: str | int | None = None) -> Profile:
+        """The samples with the label `key`: with any value, with a number, or with a match of a regular expression."""
+        from remoteprof.profile.filters import tagged
+
+        return tagged(self, key, value)
+
+    def to_dataframe(self, library: str | None = None) -> Any:
+        """A data frame of `library` ("pandas" or "polars"; None = the first of these that is installed), a row for each
+        sample: `function`, `file` and `line` of the leaf, `stack` (names, leaf first), a column for each sample type,
+        and one for each label. A name that is taken gets a `_`. Raises UsageError where the library is missing."""
+        from remoteprof.profile.frame import to_dataframe
+
+        return to_dataframe(self, library)
+
     def save(self, path: str | Path) -> int:
         """Writes the profile, in the format that the suffix of `path` names (pprof for any other), and gives the number
         of bytes. No half file is ever left. Raises OutputError."""
@@ -168,11 +235,15 @@ class Profile:
         return save(self, str(path))
 
     @staticmethod
-    def load(path: str | Path) -> Profile:
-        """Reads a pprof profile, compressed or not. Raises RemoteprofError where it is none."""
-        from remoteprof.formats.pprof import load
+    def load(path: str | Path, *, signed: bool = False) -> Profile:
+        """Reads a profile made by anyone: pprof, compressed or not, or a CPU profile of gperftools.
 
-        return load(path)
+        Values below zero are refused unless `signed`, or unless the profile says that it is a difference: they mean
+        nothing where time or events were counted. Raises RemoteprofError, an error for anything that is wrong in it.
+        """
+        from remoteprof.profile.loading import load
+
+        return load(path, signed=signed)
 
 
 def leaf_function(sample: Sample) -> Function:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from remoteprof.profile.hidden import is_hidden, is_interpreter
+from remoteprof.profile.hidden import visible
 
 if TYPE_CHECKING:
     from remoteprof._native import Batch
@@ -26,34 +26,35 @@ class NativeFrames:
     def __init__(self, batch: Batch, names: Names, show_all: bool) -> None:
         """`names`: what Symbols.of_batch found; `show_all`: leave nothing out."""
         self._lines: dict[int, list[Line]] = {}
-        self._shown: dict[int, list[Line]] = {}
+        self._shown: dict[int, list[Line] | None] = {}
         self._python: set[int] = set()
         self._unmatched = -1
         places = [mapping.path for mapping in batch.mappings]
         native: list[tuple[int, int]] = []
+        loops: set[int] = set()
+        interpreters: set[str] = set()
         for index, (kind, name, _, _, _, address, mapping) in enumerate(batch.frames):
             if kind == "python":
                 self._python.add(index)
-            elif kind == "native":
+            elif kind in ("native", "loop"):
                 self._lines[index] = names.get((mapping, address)) or _unknown(
                     places[mapping] if mapping >= 0 else "", address
                 )
                 native.append((index, mapping))
+                if kind == "loop":
+                    loops.add(index)
+                    interpreters.add(places[mapping])
             elif name == UNMATCHED:
                 self._unmatched = index
         self._python -= {self._unmatched}
         if show_all or not self._python:
-            self._shown = self._lines
+            self._shown.update(self._lines)
             return
-        interpreters = {
-            places[mapping]
-            for index, mapping in native
-            if mapping >= 0 and any(is_interpreter(line.system_name) for line in self._lines[index])
-        }
         for index, mapping in native:
             within = mapping >= 0 and places[mapping] in interpreters
             lines = self._lines[index]
-            self._shown[index] = [line for line in lines if not is_hidden(line.system_name, within)] if lines else lines
+            left = [lines[kept] for kept in visible([line.system_name for line in lines], within)]
+            self._shown[index] = None if index in loops or (lines and not left) else left
 
     def lines(self, index: int) -> list[Line]:
         """The functions at a native frame, the innermost inlined call first; none are known of a bare address."""
@@ -61,7 +62,7 @@ class NativeFrames:
 
     def shown(self, index: int) -> list[Line] | None:
         """The same without those that are left out between Python frames; None if all are."""
-        return self._shown[index] or (None if self._lines[index] else [])
+        return self._shown[index]
 
     def merged(self, stack: list[int]) -> bool:
         """Whether native and Python frames stand in one order in a stack: only there frames are left out."""

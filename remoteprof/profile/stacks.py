@@ -66,7 +66,7 @@ def thread_stacks(batch: Batch, names: Names | None = None, native_all: bool = F
         for index in of_row:
             kind, function, file, line, _, address, mapping = frames[index]
             module = mappings[mapping].path if mapping >= 0 else ""
-            if kind != "native":
+            if kind not in ("native", "loop"):
                 one.frames.append(Frame(function, file, max(line, 0)))
                 continue
             lines = native.shown(index) if merged else native.lines(index)

@@ -37,6 +37,13 @@ def interpreter(version: str) -> Path:
     return found
 
 
+def packages(version: str) -> Path:
+    """The folder with what is installed for that CPython: numpy and greenlet."""
+    folder = CACHE / "packages" / version
+    assert (folder / "numpy").exists() and (folder / "greenlet").exists(), f"no {folder}: run scripts/setup-pythons"
+    return folder
+
+
 def compiled(name: str, *flags: str) -> Path:
     """tests/targets/NAME, compiled by gcc into .cache/targets; kept while source and flags are the same."""
     source = TARGETS / name

@@ -60,6 +60,7 @@ impl Batch {
                 let kind = match frame.kind {
                     FrameKind::Python => "python",
                     FrameKind::Native => "native",
+                    FrameKind::Loop => "loop",
                     FrameKind::Label => "label",
                 };
                 (kind, text(frame.name), text(frame.file), frame.line, frame.start_line, frame.address, frame.mapping)

@@ -5,6 +5,7 @@ use std::hash::Hasher;
 use rustc_hash::FxHashMap;
 
 use crate::runtime::cpython::{End, PyStack};
+use crate::stats::Cache;
 use crate::tables::StackId;
 
 /// Most words kept; then all is forgotten and begins anew.
@@ -15,6 +16,8 @@ const MAX_WORDS: usize = 16 << 20;
 pub struct KnownStacks {
     words: Vec<u64>,
     stacks: FxHashMap<u64, (u32, u32, StackId)>,
+    /// Stacks looked for.
+    pub looks: Cache,
 }
 
 fn words(stack: &PyStack) -> impl Iterator<Item = u64> {
@@ -31,10 +34,13 @@ fn hash_of(stack: &PyStack) -> u64 {
 
 impl KnownStacks {
     /// The stack, if it was met before.
-    pub fn find(&self, stack: &PyStack) -> Option<StackId> {
-        let &(start, end, id) = self.stacks.get(&hash_of(stack))?;
-        let kept = &self.words[start as usize..end as usize];
-        kept.iter().copied().eq(words(stack)).then_some(id)
+    pub fn find(&mut self, stack: &PyStack) -> Option<StackId> {
+        let found = self.stacks.get(&hash_of(stack)).and_then(|&(start, end, id)| {
+            let kept = &self.words[start as usize..end as usize];
+            kept.iter().copied().eq(words(stack)).then_some(id)
+        });
+        self.looks.count(found.is_some());
+        found
     }
 
     /// Keeps a stack.

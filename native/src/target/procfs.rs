@@ -134,6 +134,8 @@ pub enum Look {
         sp: u64,
         /// Program counter.
         pc: u64,
+        /// What it was called with.
+        arguments: [u64; 6],
     },
     /// The thread has ended.
     Gone,
@@ -212,7 +214,7 @@ impl ThreadFiles {
         match parse_stat(&text).map_or(b'X', |stat| stat.state) {
             b'R' => Look::Running,
             b'Z' | b'X' => Look::Gone,
-            _ => Look::Blocked { number: -1, sp: 0, pc: 0 },
+            _ => Look::Blocked { number: -1, sp: 0, pc: 0, arguments: [0; 6] },
         }
     }
 
@@ -240,15 +242,18 @@ fn parse_syscall(text: &[u8]) -> Look {
     let text = std::str::from_utf8(text).unwrap_or_default();
     let mut words = text.split_ascii_whitespace();
     let Some(number) = words.next().and_then(|word| word.parse().ok()) else { return Look::Gone };
-    let mut last = [0; 2];
-    for word in words {
-        last = [last[1], u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(0)];
+    let mut values = [0; 8];
+    let mut count = 0;
+    for (value, word) in values.iter_mut().zip(words) {
+        *value = u64::from_str_radix(word.trim_start_matches("0x"), 16).unwrap_or(0);
+        count += 1;
     }
-    match last {
-        // A thread without a kernel stack any more: it is dead but not yet reaped.
-        [0, 0] => Look::Gone,
-        [sp, pc] => Look::Blocked { number, sp, pc },
-    }
+    let (sp, pc, arguments) = match values {
+        [a, b, c, d, e, f, sp, pc] if count == values.len() => (sp, pc, [a, b, c, d, e, f]),
+        [sp, pc, ..] => (sp, pc, [0; 6]),
+    };
+    // A thread without a kernel stack any more is dead but not yet reaped.
+    if sp == 0 && pc == 0 { Look::Gone } else { Look::Blocked { number, sp, pc, arguments } }
 }
 
 #[cfg(test)]
@@ -298,7 +303,7 @@ mod tests {
         assert_eq!(parse_syscall(b"running\n"), Look::Running);
         assert_eq!(
             parse_syscall(b"232 0x3 0x7f 0x1 0xffff 0x0 0x8 0x7ffe00 0x7f1234\n"),
-            Look::Blocked { number: 232, sp: 0x7f_fe00, pc: 0x7f_1234 }
+            Look::Blocked { number: 232, sp: 0x7f_fe00, pc: 0x7f_1234, arguments: [3, 0x7f, 1, 0xffff, 0, 8] }
         );
         assert_eq!(parse_syscall(b"-1 0x0 0x0\n"), Look::Gone);
         assert_eq!(parse_syscall(b""), Look::Gone);

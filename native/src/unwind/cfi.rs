@@ -2,6 +2,7 @@
 //! by gimli; what takes more than a few additions is evaluated anew each time ([`Cfi::evaluate`]), with bounds.
 
 use std::fmt;
+use std::ops::Range;
 
 use gimli::{
     BaseAddresses, CfaRule, CieOrFde, EhFrameHdr, EndianSlice, Evaluation, EvaluationResult, Expression, LittleEndian,
@@ -174,6 +175,15 @@ impl Cfi {
         Some(self.index.get(after.checked_sub(1)?)?.1)
     }
 
+    /// The file addresses of the function, or of the part of one, that covers `address`.
+    pub fn function(&self, address: u64) -> Option<Range<u64>> {
+        let offset = self.entry_offset(address)?;
+        match self.kind {
+            Kind::Exceptions => range_in(&self.exceptions(), &self.bases, offset.into(), address),
+            Kind::Debug => range_in(&self.debug(), &self.bases, offset.into(), address),
+        }
+    }
+
     /// The rule at a file address; None if no function of the table covers it.
     pub fn rule(&self, context: &mut Context, address: u64) -> Option<Found> {
         let offset = self.entry_offset(address)?;
@@ -200,6 +210,16 @@ impl Cfi {
             Kind::Debug => evaluate_in(&self.debug(), &self.bases, offset.into(), context, address, registers, stack),
         }
     }
+}
+
+fn range_in<'a, S: UnwindSection<Slice<'a>>>(
+    section: &S,
+    bases: &BaseAddresses,
+    offset: S::Offset,
+    address: u64,
+) -> Option<Range<u64>> {
+    let fde = section.fde_from_offset(bases, offset, S::cie_from_offset).ok()?;
+    fde.contains(address).then(|| fde.initial_address()..fde.initial_address().saturating_add(fde.len()))
 }
 
 fn row_in<'a, 'c, S: UnwindSection<Slice<'a>>>(
@@ -277,7 +297,7 @@ fn evaluate_in<'a, S: UnwindSection<Slice<'a>>>(
     registers: &Registers,
     stack: &Stack<'_>,
 ) -> Result<Registers, Option<u64>> {
-    let (row, encoding, _) = row_in(section, bases, offset, context, address).ok_or(None)?;
+    let (row, encoding, signal) = row_in(section, bases, offset, context, address).ok_or(None)?;
     let run = |expression: &UnwindExpression<usize>, initial: Option<u64>| {
         run_expression(expression.get(section).map_err(|_| None)?, encoding, initial, registers, stack)
     };
@@ -308,7 +328,13 @@ fn evaluate_in<'a, S: UnwindSection<Slice<'a>>>(
             RegisterRule::Register(other) => registers.get(other),
             RegisterRule::Expression(expression) => {
                 let at = run(&expression, Some(cfa))?;
-                Some(stack.read(at).ok_or(Some(at))?)
+                // GCC's epilogues of functions that align their stack still say *(%rbp) when %rbp has been popped. No
+                // slot of a frame lies outside of it, so the register has its caller's value again.
+                if signal || (registers.sp()..cfa).contains(&at) {
+                    Some(stack.read(at).ok_or(Some(at))?)
+                } else {
+                    registers.get(register)
+                }
             }
             RegisterRule::ValExpression(expression) => Some(run(&expression, Some(cfa))?),
             RegisterRule::Constant(value) => Some(value),

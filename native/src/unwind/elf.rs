@@ -22,6 +22,7 @@ const MAX_HEADER_BYTES: u64 = 16 << 20;
 const ENTRY_BYTES: u64 = 48;
 
 type Header = FileHeader64<LittleEndian>;
+const PAGE: u64 = 4096;
 const LE: LittleEndian = LittleEndian;
 
 /// A loaded segment.
@@ -30,6 +31,18 @@ struct Load {
     offset: u64,
     address: u64,
     size: u64,
+    executable: bool,
+}
+
+impl Load {
+    fn new(segment: &elf::ProgramHeader64<LittleEndian>) -> Load {
+        Load {
+            offset: segment.p_offset(LE),
+            address: segment.p_vaddr(LE),
+            size: segment.p_filesz(LE),
+            executable: segment.p_flags(LE) & elf::PF_X != 0,
+        }
+    }
 }
 
 /// What unwinding needs to know of one file. All addresses are the file's own.
@@ -54,13 +67,16 @@ impl Elf {
         self.entry != 0 && address.wrapping_sub(self.entry) < ENTRY_BYTES
     }
 
-    /// What is added to the file's addresses when `offset` of the file is mapped at `start`.
+    /// What is added to the file's addresses when `offset` of the file is mapped, as code, at `start`.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
-        let page = |value: u64| value & !0xfff;
+        let page = |value: u64| value & !(PAGE - 1);
         let covers = |load: &&Load| {
-            page(load.offset) <= offset && offset - page(load.offset) < load.size.saturating_add(load.offset & 0xfff)
+            page(load.offset) <= offset
+                && offset - page(load.offset) < load.size.saturating_add(load.offset & (PAGE - 1))
         };
-        let load = self.loads.iter().find(covers)?;
+        // lld's segments share pages of the file: one may begin in the page in which another ends.
+        let mut loads = self.loads.iter().filter(covers);
+        let load = loads.clone().find(|load| load.executable).or_else(|| loads.next())?;
         Some(start.wrapping_sub(load.address.wrapping_add(offset).wrapping_sub(load.offset)))
     }
 
@@ -74,12 +90,7 @@ impl Elf {
         let header = Header::parse(file).ok().filter(|header| header.e_machine.get(LE) == elf::EM_X86_64)?;
         let segments = header.program_headers(LE, file).ok()?;
         let loads = segments.iter().take(MAX_SEGMENTS).filter(|segment| segment.p_type(LE) == elf::PT_LOAD);
-        let load = |segment: &elf::ProgramHeader64<LittleEndian>| Load {
-            offset: segment.p_offset(LE),
-            address: segment.p_vaddr(LE),
-            size: segment.p_filesz(LE),
-        };
-        let mut found = Elf { loads: loads.map(load).collect(), entry: header.e_entry(LE), ..Elf::default() };
+        let mut found = Elf { loads: loads.map(Load::new).collect(), entry: header.e_entry(LE), ..Elf::default() };
         let Ok(sections) = header.sections(LE, file) else { return Some(found) };
         let address = |name: &[u8]| sections.section_by_name(LE, name).map(|(_, section)| section.sh_addr(LE));
         let bases = gimli::BaseAddresses::default()
@@ -111,17 +122,16 @@ impl Elf {
         let count = usize::from(header.e_phnum.get(LE)).min(MAX_SEGMENTS);
         let headers = memory.read_bytes(base.wrapping_add(header.e_phoff.get(LE)), count * size, 1 << 20).ok()?;
         let (segments, _) = pod::slice_from_bytes::<elf::ProgramHeader64<LittleEndian>>(&headers, count).ok()?;
-        let mut found = Elf { entry: header.e_entry(LE), ..Elf::default() };
-        for segment in segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD) {
-            let (offset, address) = (segment.p_offset(LE), segment.p_vaddr(LE));
-            found.loads.push(Load { offset, address, size: segment.p_filesz(LE) });
-        }
-        let bias = found.bias(base, 0)?;
-        found.exceptions = segments
+        let loads = segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD).map(Load::new);
+        let found = Elf { loads: loads.collect(), entry: header.e_entry(LE), ..Elf::default() };
+        // The segment with the headers, which is the lowest.
+        let first = found.loads.first().filter(|load| load.offset < PAGE)?;
+        let bias = base.wrapping_add(first.offset).wrapping_sub(first.address);
+        let exceptions = segments
             .iter()
             .find(|segment| segment.p_type(LE) == elf::PT_GNU_EH_FRAME)
             .and_then(|segment| found.read_tables(memory, bias, segment.p_vaddr(LE), segment.p_memsz(LE), file_end));
-        Some(found)
+        Some(Elf { exceptions, ..found })
     }
 
     fn read_tables(&self, memory: &dyn Memory, bias: u64, at: u64, size: u64, file_end: u64) -> Option<Cfi> {

@@ -13,14 +13,20 @@
 //! - [`Unwinder::signal_stack`], cheap enough for a stopped thread, says where another piece of stack must be copied
 //!   from. Failing both, [`End::NeedMore`] says which address was missing in the copy: the next stop can take it along.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use rustc_hash::FxHashMap;
 
 use crate::memory::Memory;
+use crate::stats::Cache;
 use crate::target::Mapping;
 
+mod bare;
 mod cfi;
 mod code;
 mod elf;
+mod exits;
 mod regions;
 mod registers;
 mod rule;
@@ -40,6 +46,8 @@ use stack::Stack;
 pub const MAX_NATIVE_DEPTH: usize = 8192;
 /// Most addresses whose rules are kept.
 const MAX_RULES: usize = 1 << 16;
+/// Most instructions of code without tables followed in one walk: what is left out is done in later ones.
+const MAX_FOLLOWED: usize = 4000;
 /// Most signal trampolines of one process (one for each C library in it).
 const MAX_TRAMPOLINES: usize = 4;
 /// No mapping: [`NativeFrame::mapping`].
@@ -122,6 +130,11 @@ pub struct Unwinder {
     known: FxHashMap<u64, Known>,
     context: Box<Context>,
     trampolines: Vec<u64>,
+    looks: Cache,
+    /// The ways out of functions without tables.
+    exits: FxHashMap<u64, Arc<[Rule]>>,
+    /// How many instructions this walk may still follow to find such.
+    budget: usize,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -138,6 +151,9 @@ impl Default for Unwinder {
             known: FxHashMap::default(),
             context: Box::new(Context::new_in()),
             trampolines: Vec::new(),
+            looks: Cache::default(),
+            exits: FxHashMap::default(),
+            budget: 0,
         }
     }
 }
@@ -153,8 +169,19 @@ impl Unwinder {
     pub fn set_mappings(&mut self, memory: &dyn Memory, mappings: &[Mapping], open_file: OpenFile<'_>) {
         if self.regions.update(memory, mappings, open_file) {
             self.known.clear();
+            self.exits.clear();
             self.trampolines.clear();
         }
+    }
+
+    /// How many addresses had a rule already.
+    pub fn looks(&self) -> Cache {
+        self.looks
+    }
+
+    /// How many signal trampolines have been met: with a new one, [`Unwinder::signal_stack`] finds more.
+    pub fn trampolines(&self) -> usize {
+        self.trampolines.len()
     }
 
     /// Whether `pc` is in a known executable mapping.
@@ -166,6 +193,15 @@ impl Unwinder {
     pub fn bias(&self, pc: u64) -> Option<u64> {
         let region = self.regions.get(self.regions.find(pc)?)?;
         region.elf.as_ref().map(|_| region.bias)
+    }
+
+    /// The code of the function, or of the part of one that the compiler split off, that `pc` is in, by its table.
+    pub fn function(&self, pc: u64) -> Option<Range<u64>> {
+        let region = self.regions.get(self.regions.find(pc)?)?;
+        let elf = region.elf.as_ref()?;
+        let mut tables = [&elf.exceptions, &elf.debug].into_iter().flatten();
+        let range = tables.find_map(|table| table.function(pc.wrapping_sub(region.bias)))?;
+        Some(range.start.wrapping_add(region.bias)..range.end.wrapping_add(region.bias))
     }
 
     /// The indices of executable mappings that no table covers.
@@ -203,6 +239,7 @@ impl Unwinder {
         frames: &mut Vec<NativeFrame>,
     ) -> End {
         frames.clear();
+        self.budget = MAX_FOLLOWED;
         let stack = Stack(pieces);
         let (mut registers, mut exact, mut guessed) = (*start, true, false);
         loop {
@@ -276,52 +313,11 @@ impl Unwinder {
         })
     }
 
-    /// A step without tables.
-    fn bare(
-        &mut self,
-        memory: &dyn Memory,
-        registers: &Registers,
-        exact: bool,
-        anonymous: bool,
-        stack: &Stack<'_>,
-    ) -> Result<Registers, End> {
-        let bp = registers.get(registers::RBP);
-        if !exact && bp == Some(0) {
-            // Programs and threads start with rbp = 0 where they do not say so in a table.
-            return Err(End::Bottom);
-        }
-        let by_pointer = rule::frame_pointer(registers, stack);
-        if let Ok(caller) = &by_pointer
-            && caller.ip() == 0
-            && caller.get(registers::RBP) == Some(0)
-        {
-            return Err(End::Bottom);
-        }
-        if !exact {
-            return by_pointer;
-        }
-        let returned = stack.read(registers.sp()).map(|address| {
-            let mut caller = registers.for_caller();
-            caller.set(registers::RA, address);
-            caller.set(registers::RSP, registers.sp().wrapping_add(8));
-            caller
-        });
-        let mut good = |caller: &Registers| {
-            caller.ip() != 0 && self.look_up(memory, caller.ip(), false).is_some_and(|known| known.after_call)
-        };
-        // Leaf functions in files keep no frame; JIT'd code does, and its slots may hold stale return addresses.
-        let returned = returned.filter(&mut good);
-        match (returned, by_pointer) {
-            (Some(returned), Err(_)) => Ok(returned),
-            (Some(returned), Ok(_)) if !anonymous => Ok(returned),
-            (Some(returned), Ok(pointed)) => Ok(if good(&pointed) { pointed } else { returned }),
-            (None, by_pointer) => by_pointer,
-        }
-    }
-
     fn look_up(&mut self, memory: &dyn Memory, pc: u64, exact: bool) -> Option<Known> {
-        let key = pc.wrapping_shl(1) | u64::from(exact);
-        if let Some(known) = self.known.get(&key) {
+        let key = key(pc, exact);
+        let known = self.known.get(&key);
+        self.looks.count(known.is_some());
+        if let Some(known) = known {
             return Some(*known);
         }
         let known = self.find_out(memory, pc, exact)?;
@@ -365,10 +361,14 @@ impl Unwinder {
         if entry || (!exact && code.is_musl_thread()) {
             return Some(known(Rule::Bottom, after_call));
         }
-        let edge = if exact { code.edge() } else { None };
-        let rule = edge.unwrap_or(Rule::Bare { anonymous: region.elf.is_none() });
+        let rule = Rule::Bare { anonymous: region.elf.is_none() };
         Some(Known { guess: true, ..known(rule, after_call) })
     }
+}
+
+/// What is known of an address as a program counter may be wrong of it as a return address.
+fn key(pc: u64, exact: bool) -> u64 {
+    pc.wrapping_shl(1) | u64::from(exact)
 }
 
 /// A return address may be the first of another function: the call is what counts.

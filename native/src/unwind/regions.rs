@@ -118,7 +118,9 @@ fn load(memory: &dyn Memory, mappings: &[Mapping], mapping: &Mapping, open: Open
     // The file is gone, or is not ours to read: its tables are loaded, and its headers too.
     let at = mappings.partition_point(|other| other.start <= mapping.start);
     let same = |other: &&Mapping| key(other) == key(mapping);
-    let base = mappings.get(..at)?.iter().rev().filter(same).find(|other| other.offset == 0)?;
+    // Code may be mapped from the file's first page too: the headers are in the lowest such mapping.
+    let below = mappings.get(..at)?.iter().rev().take_while(same);
+    let base = below.filter(|other| other.offset == 0).last()?;
     let end = mappings.get(at..)?.iter().take_while(same).last().unwrap_or(mapping).end;
     Elf::from_memory(memory, base.start, end).map(Arc::new)
 }

@@ -12,7 +12,9 @@ pub const RBP: Register = Register(6);
 pub const RA: Register = Register(16);
 /// What a function must leave as it found it: rbx, rbp, r12 to r15.
 pub const CALLEE_SAVED: [Register; 6] = [Register(3), RBP, Register(12), Register(13), Register(14), Register(15)];
-/// Those, and the two that every step sets.
+/// The registers of a system call's arguments: rdi, rsi, rdx, r10, r8, r9.
+const ARGUMENTS: [Register; 6] = [Register(5), Register(4), Register(1), Register(10), Register(8), Register(9)];
+/// The callee-saved ones, and the two that every step sets.
 const KEPT: u32 = 1 << 3 | 1 << 6 | 1 << 12 | 1 << 13 | 1 << 14 | 1 << 15 | 1 << 7 | 1 << 16;
 const COUNT: usize = 17;
 
@@ -26,14 +28,19 @@ pub struct Registers {
 impl Registers {
     /// Only these three are known.
     pub fn new(ip: u64, sp: u64, bp: u64) -> Registers {
-        let mut registers = Registers::asleep(ip, sp);
+        let mut registers = Registers::default();
+        registers.set(RA, ip);
+        registers.set(RSP, sp);
         registers.set(RBP, bp);
         registers
     }
 
-    /// A sleeping thread's, as `/proc/PID/task/TID/syscall` has them.
-    pub fn asleep(ip: u64, sp: u64) -> Registers {
+    /// A sleeping thread's, as `/proc/PID/task/TID/syscall` has them. glibc's vfork keeps its return address in rdi.
+    pub fn asleep(ip: u64, sp: u64, call: i64, arguments: &[u64; 6]) -> Registers {
         let mut registers = Registers::default();
+        if call >= 0 {
+            ARGUMENTS.into_iter().zip(*arguments).for_each(|(register, value)| registers.set(register, value));
+        }
         registers.set(RA, ip);
         registers.set(RSP, sp);
         registers

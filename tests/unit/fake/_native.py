@@ -70,10 +70,6 @@ def build_id(source):
     return hashlib.sha1(content).hexdigest()
 
 
-def symbolize(source, start, offset, addresses, **options):
-    raise ValueError("this module is a stand-in")
-
-
 def u32(*values):
     return array.array("I", values).tobytes()
 

@@ -8,6 +8,7 @@ use super::strings::read_string;
 use super::{half, word};
 use crate::error::ReadError;
 use crate::memory::{Memory, Region, Snapshot};
+use crate::stats::Cache;
 
 /// Most code objects kept. Over it [`Codes::full`]; copies of new ones fail until the cache was compacted.
 pub const MAX_CODES: usize = 200_000;
@@ -79,6 +80,8 @@ pub(super) struct Codes {
     interned: FxHashMap<PyFunction, FunctionId>,
     /// File names by address, for the time of one stack: its code objects hold them, and many share one.
     filenames: FxHashMap<u64, String>,
+    /// Code objects looked up.
+    pub looks: Cache,
 }
 
 /// The id of a code object that could not be read. Has no function.
@@ -121,12 +124,11 @@ impl Codes {
             && latest.key == key
         {
             seen.id = latest.id;
-            return Ok(seen);
-        }
-        if let Some(&id) = self.known.get(&(address, key)) {
+        } else if let Some(&id) = self.known.get(&(address, key)) {
             seen.id = id;
             self.latest.insert(address, Latest { key, id });
         }
+        self.looks.count(seen.id != UNKNOWN);
         Ok(seen)
     }
 

@@ -127,9 +127,8 @@ impl Walk {
         self.end = End::Torn;
     }
 
-    /// Walks from `top`. Only a refused read is an error.
+    /// Walks from `top`; what was walked before stays. Only a refused read is an error.
     pub fn run(&mut self, ground: &mut Ground<'_>, top: Top) -> Result<(), ReadError> {
-        self.clear();
         match self.chain(ground, top) {
             Ok(end) => self.end = end,
             // A pointer that leads nowhere is a chain in change, or was never one.
@@ -153,6 +152,7 @@ impl Walk {
                 (head.0, Some((address, head.1)))
             }
         };
+        let before = self.frames.len() + self.groups.len();
         let (mut marker, mut next_marker) = (0, 16);
         let mut closed = true;
         while address != 0 {
@@ -162,7 +162,7 @@ impl Walk {
             if address == marker || address % 8 != 0 || free.contains(&address) {
                 return Ok(End::Torn);
             }
-            let steps = self.frames.len() + self.groups.len();
+            let steps = self.frames.len() + self.groups.len() - before;
             if steps == next_marker {
                 (marker, next_marker) = (address, next_marker * 2);
             }

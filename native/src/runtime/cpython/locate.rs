@@ -6,14 +6,17 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::sync::Mutex;
 
 use object::read::elf::ElfFile64;
-use object::{Object, ObjectSection, ObjectSymbol, ReadCache};
+use object::{Object, ObjectSection, ReadCache};
 
 use super::image::Image;
 use super::offsets::{COOKIE, DEBUG_OFFSETS_BYTES, Offsets};
 use super::version::{Version, minor_in_path, version_string};
 use super::word;
+use crate::elf_symbols;
 use crate::error::{Error, ErrorKind, ReadError};
 use crate::memory::Memory;
 use crate::target::Mapping;
@@ -120,13 +123,27 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// The file address of `_PyRuntime` by the symbol table or the section named after it.
+/// The file address of `_PyRuntime` by the symbol table or the section named after it. Of one file it is found out once:
+/// a process is asked again and again whether it has become a Python.
 fn runtime_in_file(file: File) -> Option<u64> {
+    static KNOWN: Mutex<Vec<([u64; 4], Option<u64>)>> = Mutex::new(Vec::new());
+    let identity = file.metadata().map(|file| [file.dev(), file.ino(), file.size(), file.mtime_nsec() as u64]).ok();
+    let mut known = KNOWN.lock().ok()?;
+    if let Some((_, address)) = known.iter().find(|(file, _)| Some(*file) == identity) {
+        return *address;
+    }
     let cache = ReadCache::new(file);
-    let file: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
-    let by_symbol =
-        file.symbols().find(|symbol| symbol.name_bytes() == Ok(b"_PyRuntime")).map(|symbol| symbol.address());
-    by_symbol.or_else(|| file.section_by_name(".PyRuntime").map(|section| section.address()))
+    let symbols = elf_symbols::beginning_with(&cache, &[b"_PyRuntime"]);
+    let by_symbol = symbols.iter().find(|symbol| symbol.name == b"_PyRuntime").map(|symbol| symbol.range.start);
+    let address = by_symbol.or_else(|| {
+        let file: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
+        file.section_by_name(".PyRuntime").map(|section| section.address())
+    });
+    if known.len() >= MAX_IMAGES {
+        known.clear();
+    }
+    known.extend(identity.map(|identity| (identity, address)));
+    address
 }
 
 /// Searches the writable data of an image for a `_PyRuntime`.

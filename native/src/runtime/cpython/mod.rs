@@ -8,6 +8,7 @@ mod code;
 mod frames;
 mod image;
 mod linetable;
+mod loading;
 mod locate;
 mod namespace;
 mod offsets;
@@ -15,6 +16,7 @@ mod offsets_tables;
 mod strings;
 mod threads;
 mod version;
+mod watch;
 
 use std::fs::File;
 use std::io;
@@ -23,37 +25,20 @@ use rustc_hash::FxHashMap;
 
 use crate::error::{Error, ReadError};
 use crate::memory::{Memory, Region, Snapshot};
+use crate::stats::Cache;
 use crate::target::Mapping;
 use code::Codes;
 pub use code::{CodeId, FunctionId, MAX_CODES, PyFunction, UNKNOWN};
-use frames::{DataStack, Ground, Position, Top, Walk};
 pub use frames::{End, Group, MAX_DEPTH, PyStack, RawFrame};
+use frames::{Ground, Position, Walk};
 pub use linetable::Lines;
+use loading::{Loaded, coalesce};
 use offsets::Offsets;
-use threads::{ThreadHead, Threads};
+use threads::Threads;
 
-/// Most data-stack chunks of one thread copied ahead of a walk.
-const MAX_CHUNKS: usize = 64;
-/// Most bytes of data stack copied ahead of a walk; deeper frames are read one by one.
-const MAX_CHUNK_BYTES: u64 = 1 << 20;
-/// Bytes copied above the last known top of a data stack: a stack grows a little between two samples.
-const CHUNK_SLACK: u64 = 1024;
-/// Bytes by which a copy that was too long gets shorter at each sample.
-const CHUNK_DECAY: u64 = 64;
-/// Header of a data-stack chunk: previous, size, top (struct _stack_chunk, cpython/pystate.h, 3.11 to 3.14).
-const CHUNK_HEADER: u64 = 24;
-/// Most regions outside of the data stack remembered per thread.
-const MAX_REGIONS: usize = 256;
-
-/// Bytes between two regions that are copied along with them.
-const MAX_GAP: u64 = 4096;
-/// Most bytes of joined regions: as many as a data stack may have.
-const MAX_JOINED: u64 = MAX_CHUNK_BYTES;
 /// Most new code objects read while a thread stands still. Those of a program that makes functions all the time are few
 /// and short-lived; those of a first look at a deep stack are many, and live on.
 const MAX_LEARNED_IN_STOP: u32 = 8;
-/// Most of these that the last walk did not meet.
-const MAX_STALE: usize = 32;
 
 /// An interpreter in another process.
 #[derive(Debug)]
@@ -66,6 +51,8 @@ pub struct CPython {
     wanted: Vec<Region>,
     /// Per distinct code object of a walk: what is known of it.
     seen: FxHashMap<u64, Option<code::Seen>>,
+    /// What the first read of a sample said of each of the thread's states.
+    loaded: Vec<Loaded>,
 }
 
 /// A frame as people know it.
@@ -97,6 +84,7 @@ impl CPython {
             walk: Walk::default(),
             wanted: Vec::new(),
             seen: FxHashMap::default(),
+            loaded: Vec::new(),
         };
         match python.refresh(memory) {
             Ok(()) => Ok(Some(python)),
@@ -114,6 +102,11 @@ impl CPython {
         self.threads.runtime
     }
 
+    /// How many code objects were known already.
+    pub fn code_cache(&self) -> Cache {
+        self.codes.looks
+    }
+
     /// Reads the list of threads again: to be called at about 10 Hz, and when a thread is unknown. The target may run.
     ///
     /// Errors: the process is gone or may not be read; a list in change is no error.
@@ -123,7 +116,7 @@ impl CPython {
 
     /// Whether `tid` has a Python thread state, as of the last refresh.
     pub fn knows(&self, tid: u32) -> bool {
-        self.threads.by_tid.contains_key(&tid)
+        self.threads.knows(tid)
     }
 
     /// Copies and walks the stack of `tid`, which must stand still. A thread without a thread state has no frames. The
@@ -141,20 +134,29 @@ impl CPython {
         stack.clear();
         self.walk.clear();
         self.seen.clear();
-        let mut loaded = self.load(memory, snapshot, tid)?;
-        if loaded.is_none() {
+        if !self.load(memory, snapshot, tid)? {
+            // A thread without a state pays for a look at what a new one would change, not for the lists.
+            if !self.threads.knows(tid) && self.threads.watch.unchanged(memory, snapshot, &self.offsets)? {
+                return Ok(());
+            }
             snapshot.check_budget()?;
             self.refresh(memory)?;
-            loaded = self.load(memory, snapshot, tid)?;
+            if !self.load(memory, snapshot, tid)? {
+                return Ok(());
+            }
         }
-        let Some(loaded) = loaded else { return Ok(()) };
-        stack.holds_gil = loaded.holds_gil;
-        self.load_chunks(memory, snapshot, tid, loaded.data)?;
-        let chunks = self.threads.by_tid.get(&tid).map_or(&[][..], |thread| &thread.chunks);
-        let mut ground = Ground { memory, snapshot, offsets: &self.offsets, data: loaded.data, chunks };
-        self.walk.run(&mut ground, loaded.top)?;
-        if self.walk.end != End::Torn {
-            self.remember(tid);
+        for index in 0..self.loaded.len() {
+            let Loaded { top, data, holds_gil } = self.loaded[index];
+            stack.holds_gil |= holds_gil;
+            self.load_chunks(memory, snapshot, tid, index, data)?;
+            let chunks = self.threads.state(tid, index).map_or(&[][..], |thread| &thread.chunks);
+            let mut ground = Ground { memory, snapshot, offsets: &self.offsets, data, chunks };
+            let touched = self.walk.touched.len();
+            self.walk.run(&mut ground, top)?;
+            if self.walk.end != End::Base {
+                break;
+            }
+            self.remember(tid, index, touched);
         }
         stack.end = self.walk.end;
         self.load_codes(memory, snapshot)?;
@@ -195,119 +197,6 @@ impl CPython {
     /// called between windows.
     pub fn compact(&mut self) -> bool {
         self.codes.compact()
-    }
-
-    /// The one read that most samples need: thread state, GIL, and what the last walk met. None: `tid` is not the
-    /// thread of the thread state that is known for it.
-    fn load(&mut self, memory: &dyn Memory, snapshot: &mut Snapshot, tid: u32) -> Result<Option<Loaded>, ReadError> {
-        let Some(thread) = self.threads.by_tid.get(&tid) else { return Ok(None) };
-        let offsets = &self.offsets;
-        let state = Region { address: thread.state, size: ThreadHead::size(offsets) };
-        let gil = Region { address: thread.gil, size: offsets.gil_locked.max(offsets.gil_holder) + 8 };
-        let tid_at = self.threads.pthread_tid.map(|at| thread.pthread.wrapping_add(u64::from(at)));
-        self.wanted.clear();
-        self.wanted.push(state);
-        self.wanted.push(gil);
-        self.wanted.extend(tid_at.map(|address| Region { address, size: 4 }));
-        self.wanted.extend_from_slice(&thread.regions);
-        self.wanted.extend_from_slice(&thread.chunks);
-        coalesce(&mut self.wanted);
-        snapshot.load(memory, &self.wanted)?;
-
-        if let Some(address) = tid_at
-            && snapshot.u32(memory, address) != Ok(thread.inner_tid)
-        {
-            return Ok(None);
-        }
-        let holds_gil = match snapshot.bytes(memory, gil.address, gil.size as usize) {
-            Ok(bytes) => {
-                half(bytes, offsets.gil_locked) == Some(1) && word(bytes, offsets.gil_holder) == Some(thread.state)
-            }
-            Err(error @ ReadError::OverBudget) => return Err(error),
-            Err(_) => false,
-        };
-        let bytes = match snapshot.bytes(memory, state.address, state.size as usize) {
-            Ok(bytes) => bytes,
-            Err(ReadError::Unmapped) => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let Some(head) = ThreadHead::parse(offsets, bytes) else { return Ok(None) };
-        if head.pthread != thread.pthread || head.native_id != thread.native_id {
-            return Ok(None);
-        }
-        let field = |at: u32| word(bytes, at).unwrap_or(0);
-        let top = match offsets.thread_cframe {
-            0 => Top::Frame(field(offsets.thread_frame)),
-            at => Top::CFrame(field(at)),
-        };
-        let data = match offsets.thread_chunk {
-            0 => DataStack::default(),
-            at => DataStack { chunk: field(at), top: field(at + 8), limit: field(at + 16) },
-        };
-        Ok(Some(Loaded { top, data, holds_gil }))
-    }
-
-    /// Sees to it that the used part of every data-stack chunk is in the snapshot.
-    fn load_chunks(
-        &mut self,
-        memory: &dyn Memory,
-        snapshot: &mut Snapshot,
-        tid: u32,
-        data: DataStack,
-    ) -> Result<(), ReadError> {
-        let Some(thread) = self.threads.by_tid.get_mut(&tid) else { return Ok(()) };
-        let last = thread.chunks.first().copied();
-        thread.chunks.clear();
-        let (mut chunk, mut used) = (data.chunk, data.top.saturating_sub(data.chunk));
-        let mut total = 0u64;
-        while chunk != 0 && thread.chunks.len() < MAX_CHUNKS && used >= CHUNK_HEADER {
-            total = used.saturating_add(total);
-            if total > MAX_CHUNK_BYTES {
-                break;
-            }
-            if snapshot.copied(chunk, used as usize).is_none() {
-                self.wanted.clear();
-                self.wanted.push(Region { address: chunk, size: used as u32 });
-                snapshot.load(memory, &self.wanted)?;
-            }
-            let Some(header) = snapshot.copied(chunk, CHUNK_HEADER as usize) else { break };
-            let (previous, size) = (word(header, 0).unwrap_or(0), word(header, 8).unwrap_or(0));
-            // What was copied last time shrinks slowly: a stack goes up and down.
-            let before = last.filter(|last| last.address == chunk).map_or(0, |last| u64::from(last.size));
-            let kept = (used + CHUNK_SLACK).max(before.saturating_sub(CHUNK_DECAY)).min(size).max(used);
-            thread.chunks.push(Region { address: chunk, size: kept as u32 });
-            chunk = previous;
-            if chunk == 0 {
-                break;
-            }
-            // An older chunk says itself how many words of it are used.
-            used = match snapshot.bytes(memory, previous, CHUNK_HEADER as usize) {
-                Ok(header) => word(header, 16).unwrap_or(0).saturating_mul(8).saturating_add(CHUNK_HEADER),
-                Err(error @ ReadError::OverBudget) => return Err(error),
-                _ => 0,
-            };
-        }
-        Ok(())
-    }
-
-    /// Takes along next time what this walk met outside of the data stack.
-    fn remember(&mut self, tid: u32) {
-        let Some(thread) = self.threads.by_tid.get_mut(&tid) else { return };
-        let touched = self.walk.touched.iter().take(MAX_REGIONS);
-        // The old list, for the while.
-        std::mem::swap(&mut thread.regions, &mut self.wanted);
-        thread.regions.clear();
-        thread.regions.extend(touched.map(|&(address, size)| Region { address, size }));
-        // Frames on the heap come back at the addresses of a few samples ago.
-        let now = thread.regions.len();
-        for region in &self.wanted {
-            if thread.regions.len() >= (now + MAX_STALE).min(MAX_REGIONS) {
-                break;
-            }
-            if !thread.regions[..now].contains(region) {
-                thread.regions.push(*region);
-            }
-        }
     }
 
     /// The second read: what tells one code object from another, for all that the walk met.
@@ -384,33 +273,6 @@ impl CPython {
             stack.close_group(address, &mut in_group);
         }
     }
-}
-
-/// Sorts, and joins neighbours: a region more costs as much as 16 KiB more (0.5 µs, kernel 6.18). With gaps below a page
-/// no page is touched that holds none of the regions.
-fn coalesce(regions: &mut Vec<Region>) {
-    regions.sort_unstable_by_key(|region| (region.address, region.size));
-    let mut kept = 0;
-    for index in 1..regions.len() {
-        let next = regions[index];
-        let last = &mut regions[kept];
-        let end = last.address.saturating_add(u64::from(last.size));
-        let size = next.address.saturating_add(u64::from(next.size)).max(end) - last.address;
-        if next.address.saturating_sub(end) < MAX_GAP && size <= MAX_JOINED {
-            last.size = size as u32;
-        } else {
-            kept += 1;
-            regions[kept] = next;
-        }
-    }
-    regions.truncate(kept + 1);
-}
-
-/// What the first read of a sample says.
-struct Loaded {
-    top: Top,
-    data: DataStack,
-    holds_gil: bool,
 }
 
 impl PyStack {

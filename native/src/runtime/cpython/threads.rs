@@ -4,6 +4,7 @@ use rustc_hash::FxHashMap;
 
 use super::namespace::Namespace;
 use super::offsets::Offsets;
+use super::watch::Watch;
 use super::{half, word};
 use crate::error::ReadError;
 use crate::memory::{Memory, Region};
@@ -19,11 +20,23 @@ const MAX_PTHREAD_BYTES: usize = 2048;
 /// `offsetof(struct pthread, tid)` of glibc 2.x on x86_64: tried first.
 const GLIBC_TID: usize = 720;
 
+/// Since when `interp.exec` makes a state for each thread (3.12 and older swap in that of whoever made the interpreter).
+const FIRST_WITH_STATES_OF_THREADS: u8 = 13;
+
+/// Where a state stands in its interpreter's list.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Newest,
+    Older,
+}
+
 /// One thread state.
 #[derive(Clone, Debug)]
 pub(super) struct Thread {
     /// Address of the PyThreadState.
     pub state: u64,
+    /// Of its interpreter.
+    pub interpreter: u64,
     /// Its `thread_id`: the address of the `struct pthread`.
     pub pthread: u64,
     /// The thread id as the target counts it.
@@ -41,7 +54,11 @@ pub(super) struct Thread {
 /// All threads, by our thread id.
 #[derive(Debug)]
 pub(super) struct Threads {
-    pub by_tid: FxHashMap<u32, Thread>,
+    /// A thread has one state in each interpreter that it runs code of (3.13+), the innermost first. Older versions let
+    /// any thread use any state: there only the first interpreter's is known to be a thread's own.
+    pub by_tid: FxHashMap<u32, Vec<Thread>>,
+    /// What tells that there is a new thread state.
+    pub watch: Watch,
     pub namespace: Namespace,
     pub runtime: u64,
     /// 3.8 to 3.10: offset of the tid in `struct pthread`.
@@ -50,7 +67,28 @@ pub(super) struct Threads {
 
 impl Threads {
     pub fn new(runtime: u64, pid: u32) -> Threads {
-        Threads { by_tid: FxHashMap::default(), namespace: Namespace::of(pid), runtime, pthread_tid: None }
+        let (by_tid, watch) = (FxHashMap::default(), Watch::default());
+        Threads { by_tid, watch, namespace: Namespace::of(pid), runtime, pthread_tid: None }
+    }
+
+    /// Whether `tid` has a thread state.
+    pub fn knows(&self, tid: u32) -> bool {
+        self.by_tid.contains_key(&tid)
+    }
+
+    /// A state of a thread.
+    pub fn state(&self, tid: u32, index: usize) -> Option<&Thread> {
+        self.by_tid.get(&tid)?.get(index)
+    }
+
+    /// A state of a thread.
+    pub fn state_mut(&mut self, tid: u32, index: usize) -> Option<&mut Thread> {
+        self.by_tid.get_mut(&tid)?.get_mut(index)
+    }
+
+    /// 3.8 to 3.10: where a thread's id is.
+    pub fn tid_address(&self, thread: &Thread) -> Option<u64> {
+        Some(thread.pthread.wrapping_add(u64::from(self.pthread_tid?)))
     }
 
     /// Reads the lists again. The target runs meanwhile: a list that breaks off is read again, and threads that it did
@@ -64,8 +102,12 @@ impl Threads {
         let mut result = Ok(());
         let mut found = FxHashMap::default();
         for _ in 0..ATTEMPTS {
-            result = self.read_lists(memory, offsets, main, &mut found);
+            found.clear();
+            let mut watch = Watch::default();
+            result = self.read_lists(memory, offsets, main, &mut found, &mut watch);
+            self.watch = Watch::default();
             if result.is_ok() {
+                self.watch = watch;
                 self.by_tid.clear();
                 break;
             }
@@ -82,16 +124,22 @@ impl Threads {
         memory: &dyn Memory,
         offsets: &Offsets,
         main: u64,
-        found: &mut FxHashMap<u32, Thread>,
+        found: &mut FxHashMap<u32, Vec<Thread>>,
+        watch: &mut Watch,
     ) -> Result<(), ReadError> {
-        let mut interpreter = memory.read_u64(self.runtime.wrapping_add(u64::from(offsets.runtime_interpreters)))?;
+        let first = self.runtime.wrapping_add(u64::from(offsets.runtime_interpreters));
+        let mut interpreter = memory.read_u64(first)?;
+        watch.word(first, interpreter);
         let mut count = 0;
         for _ in 0..MAX_INTERPRETERS {
             if interpreter == 0 {
                 return Ok(());
             }
             let gil = self.gil(memory, offsets, interpreter)?;
-            let mut state = memory.read_u64(interpreter.wrapping_add(u64::from(offsets.interpreter_threads)))?;
+            let newest = interpreter.wrapping_add(u64::from(offsets.interpreter_threads));
+            let mut state = memory.read_u64(newest)?;
+            watch.word(newest, state);
+            let mut place = Place::Newest;
             while state != 0 {
                 count += 1;
                 if count > MAX_THREADS {
@@ -101,8 +149,25 @@ impl Threads {
                 if head.interpreter != interpreter {
                     return Err(ReadError::Corrupt("thread list changed"));
                 }
-                if let Some((tid, thread)) = self.thread(memory, head, state, main, gil) {
-                    found.insert(tid, thread);
+                let thread = self.thread(memory, head, state, main, gil);
+                let own = thread.as_ref().is_some_and(|(tid, _)| {
+                    let same = |known: &Thread| known.interpreter == interpreter;
+                    !found.get(tid).is_some_and(|states: &Vec<Thread>| states.iter().any(same))
+                });
+                // Made by one thread for another, which has not taken it over yet: before 3.12 it has its maker's id.
+                if place == Place::Newest || !own {
+                    watch.state(state, head);
+                }
+                place = Place::Older;
+                if let Some((tid, thread)) = thread {
+                    let states = found.entry(tid).or_default();
+                    // The oldest of an interpreter is the thread's own.
+                    if offsets.minor < FIRST_WITH_STATES_OF_THREADS {
+                        states.clear();
+                    } else {
+                        states.retain(|known| known.interpreter != interpreter);
+                    }
+                    states.push(thread);
                 }
                 state = head.next;
             }
@@ -132,16 +197,15 @@ impl Threads {
             memory.read_u32(head.pthread.wrapping_add(u64::from(self.pthread_tid?))).ok()?
         };
         let tid = self.namespace.ours(inner_tid)?;
-        let (regions, chunks) = match self.by_tid.get(&tid) {
-            Some(known) if known.state == state => (known.regions.clone(), known.chunks.clone()),
-            _ => (Vec::new(), Vec::new()),
-        };
-        Some((tid, Thread { state, pthread: head.pthread, inner_tid, native_id: head.native_id, gil, regions, chunks }))
+        let known = self.by_tid.get(&tid).and_then(|states| states.iter().find(|known| known.state == state));
+        let (regions, chunks) = known.map_or((Vec::new(), Vec::new()), |it| (it.regions.clone(), it.chunks.clone()));
+        let ThreadHead { interpreter, pthread, native_id, .. } = head;
+        Some((tid, Thread { state, interpreter, pthread, inner_tid, native_id, gil, regions, chunks }))
     }
 }
 
 /// The fields of a thread state that tell whose it is.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ThreadHead {
     pub next: u64,
     pub interpreter: u64,
@@ -163,6 +227,13 @@ impl ThreadHead {
             if offsets.thread_chunk == 0 { 0 } else { offsets.thread_chunk + 16 },
         ];
         last.into_iter().max().unwrap_or(0) + 8
+    }
+
+    /// The bytes that hold the fields here.
+    pub fn identity_size(offsets: &Offsets) -> u32 {
+        let fields =
+            [offsets.thread_next, offsets.thread_interpreter, offsets.thread_pthread, offsets.thread_native_id];
+        fields.into_iter().max().unwrap_or(0) + 8
     }
 
     pub fn read(memory: &dyn Memory, offsets: &Offsets, state: u64) -> Result<ThreadHead, ReadError> {

@@ -10,7 +10,7 @@ use super::known::KnownStacks;
 use super::thread::{Outcome, Thread};
 use crate::protocol::{Batch, Options};
 use crate::runtime::cpython::CPython;
-use crate::stats::Stats;
+use crate::stats::{Cache, Stats};
 use crate::tables::{StackId, State, Tables, Values};
 use crate::target::linux::{Image, Process};
 use crate::target::procfs::{self, Look, Schedstat, TaskFolder, ThreadFiles};
@@ -97,6 +97,8 @@ pub struct Subject {
     tables: Tables,
     python: PythonFrames,
     known: KnownStacks,
+    /// Stacks of sleeping threads: still good, or read.
+    asleep: Cache,
     notes: Vec<String>,
     cpu_start: u64,
     cpu_last: u64,
@@ -132,6 +134,7 @@ impl Subject {
             tables: Tables::default(),
             python: PythonFrames::default(),
             known: KnownStacks::default(),
+            asleep: Cache::default(),
             notes: Vec::new(),
             cpu_start: 0,
             cpu_last: 0,
@@ -275,10 +278,11 @@ impl Subject {
                 thread.last_sample = now;
                 return Found::Done;
             }
-            Look::Blocked { number, sp, pc } => {
+            Look::Blocked { number, sp, pc, arguments } => {
                 thread.rest = false;
                 scratch.syscall = number;
-                scratch.start = (self.native.is_some() && sp != 0).then(|| Registers::asleep(pc, sp));
+                scratch.start =
+                    (self.native.is_some() && sp != 0).then(|| Registers::asleep(pc, sp, number, &arguments));
                 if self.sample_asleep(tid, now, scratch) {
                     self.stats.thread_ticks += 1;
                     return Found::Done;
@@ -353,6 +357,13 @@ impl Subject {
         }
     }
 
+    fn caches(&self) -> Vec<(String, Cache)> {
+        let code = self.runtime.as_ref().map(|python| ("code", python.code_cache()));
+        let rules = self.native.as_ref().map(|native| ("unwind rules", native.rule_cache()));
+        let caches = [Some(("sleeping stacks", self.asleep)), Some(("python stacks", self.known.looks)), code, rules];
+        caches.into_iter().flatten().map(|(name, cache)| (name.to_string(), cache)).collect()
+    }
+
     /// Ends the window: every thread's rest is counted, and all is handed over.
     pub fn finish(&mut self, now: u64) -> Batch {
         if !self.ended {
@@ -381,6 +392,7 @@ impl Subject {
         if self.tables.full() {
             self.note("there were more distinct stacks than fit: the rest is under [table full]".to_string());
         }
+        self.stats.caches = self.caches();
         self.forget_runtime_ids();
         let columns = self.tables.take(std::mem::take(&mut self.rows));
         self.stats.distinct_stacks = columns.stack_starts.len() as u64 - 1;

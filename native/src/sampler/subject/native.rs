@@ -6,8 +6,9 @@ use crate::error::ReadError;
 use crate::memory::{Memory, Region, Snapshot};
 use crate::runtime::cpython::PyStack;
 use crate::sampler::thread::ThreadStack;
-use crate::stack::{Entry, Evaluation, Merge, evaluation_of_file, merge};
-use crate::tables::{FrameId, Tables};
+use crate::stack::{Entry, Evaluation, Merge, evaluation_of_file, merge, unknown_evaluations};
+use crate::stats::Cache;
+use crate::tables::{FrameId, FrameKind, Tables};
 use crate::target::Mapping;
 use crate::target::linux::Process;
 use crate::target::sys;
@@ -17,9 +18,9 @@ use crate::unwind::{End, NativeFrame, Reason, Registers, StackCopy, Unwinder};
 pub const FIRST_COPY: u32 = 16 << 10;
 const PAGE: u64 = 4096;
 /// Shortest time between two reads of what is mapped: in the course of things, and for code that is in no known mapping.
-const REFRESH_NS: (u64, u64) = (100_000_000, 5_000_000);
+const REFRESH_NS: (u64, u64) = (100_000_000, 1_000_000);
 /// Reading what is mapped may take one part in this many of our CPU time, but is not put off for longer than this.
-const REFRESH_SHARE: (u64, u64) = (1000, 20);
+const REFRESH_SHARE: (u64, u64) = (1000, 10);
 const MAX_REFRESH_NS: u64 = 2_000_000_000;
 /// Why a walk ended, where more of the stack was not to be had.
 pub const NOT_COPIED: &str = "deeper than copied";
@@ -53,8 +54,10 @@ pub struct Native {
     mappings: Vec<Mapping>,
     /// The place of each mapping in the batch.
     ids: Vec<i32>,
-    frame_ids: FxHashMap<(u64, u32), FrameId>,
+    frame_ids: FxHashMap<(u64, u32, bool), FrameId>,
     evaluation: Evaluation,
+    /// Device and inode of the interpreter's file.
+    interpreter: (String, u64),
     max_stack: u32,
     /// When what is mapped was read, and the CPU time that this took, nanoseconds.
     read: u64,
@@ -74,6 +77,7 @@ impl Native {
             ids: Vec::new(),
             frame_ids: FxHashMap::default(),
             evaluation: Evaluation::default(),
+            interpreter: (String::new(), 0),
             max_stack,
             read: 0,
             cost: 0,
@@ -98,7 +102,10 @@ impl Native {
     /// Looks at what is mapped.
     pub fn renew(&mut self, process: &Process) {
         let began = sys::thread_cpu_ns();
-        if let Ok(mappings) = process.mappings() {
+        let mappings = process.mappings();
+        // What a new file takes is taken once.
+        self.cost = sys::thread_cpu_ns().saturating_sub(began);
+        if let Ok(mappings) = mappings {
             let open = |mapping: &Mapping| process.open_mapped_file(mapping);
             self.unwinder.set_mappings(process, &mappings, &open);
             if self.mappings != mappings {
@@ -107,7 +114,6 @@ impl Native {
             }
         }
         self.read = sys::monotonic_ns();
-        self.cost = sys::thread_cpu_ns().saturating_sub(began);
     }
 
     /// Finds the evaluation loop of the interpreter whose `_PyRuntime` is at `runtime`.
@@ -115,12 +121,18 @@ impl Native {
         let after = self.mappings.partition_point(|mapping| mapping.start <= runtime);
         let Some(file) = self.mappings[..after].iter().rev().find(|mapping| mapping.inode != 0) else { return };
         let same = |other: &&Mapping| (other.inode, &other.device) == (file.inode, &file.device) && other.executable();
+        self.interpreter = (file.device.clone(), file.inode);
         let Some(code) = self.mappings.iter().find(same) else { return };
         if let Ok(file) = process.open_mapped_file(code)
             && let Some(bias) = self.unwinder.bias(code.start)
         {
             self.evaluation = evaluation_of_file(file).loaded(bias);
         }
+    }
+
+    /// How many addresses had a rule already.
+    pub fn rule_cache(&self) -> Cache {
+        self.unwinder.looks()
     }
 
     /// The process runs another program, or a runtime has gone.
@@ -193,6 +205,7 @@ impl Native {
         start: &Registers,
         stack: &mut ThreadStack,
     ) -> Walked {
+        let trampolines = self.unwinder.trampolines();
         let end = self.unwind(process, snapshot, start);
         let end = match end {
             End::Truncated(Reason::UnknownCode | Reason::NoTables)
@@ -211,7 +224,9 @@ impl Native {
             End::NeedMore { address } => {
                 // The base, if there was one, is that of another stack.
                 stack.base = 0;
-                if self.want(start.sp(), address, stack) { Walked::Again } else { Walked::Cut(NOT_COPIED) }
+                let more = self.want(start.sp(), address, stack);
+                // The first time that a signal's frame is met, the stack that it interrupted has not been copied.
+                if more || self.unwinder.trampolines() > trampolines { Walked::Again } else { Walked::Cut(NOT_COPIED) }
             }
         }
     }
@@ -248,19 +263,21 @@ impl Native {
         let mut fit = Fit::Merged;
         if python.frames.is_empty() {
             for index in 0..self.frames.len() {
-                frames.push(self.frame(tables, index));
+                frames.push(self.frame(tables, index, FrameKind::Native));
             }
         } else {
-            let evaluation = std::mem::take(&mut self.evaluation);
-            let how = merge(&self.frames, &evaluation, &python.frames, &python.groups, complete, &mut self.entries);
-            self.evaluation = evaluation;
+            let mut how = self.match_up(python, complete);
+            if how == Merge::Unmatched && complete && self.learn(python) {
+                how = self.match_up(python, complete);
+            }
             if how == Merge::Unmatched {
                 fit = Fit::Apart;
                 self.entries.extend((0..self.frames.len() as u32).map(Entry::Native));
             }
             for index in 0..self.entries.len() {
                 let id = match self.entries[index] {
-                    Entry::Native(index) => self.frame(tables, index as usize),
+                    Entry::Native(index) => self.frame(tables, index as usize, FrameKind::Native),
+                    Entry::Loop(index) => self.frame(tables, index as usize, FrameKind::Loop),
                     Entry::Python(index) => python_frame(tables, index as usize),
                 };
                 frames.push(id);
@@ -282,6 +299,27 @@ impl Native {
         fit
     }
 
+    fn match_up(&mut self, python: &PyStack, complete: bool) -> Merge {
+        merge(&self.frames, &self.evaluation, &python.frames, &python.groups, complete, &mut self.entries)
+    }
+
+    /// Learns from a stack where parts of the evaluation loop are that the interpreter's file does not name: stripped
+    /// ones name the function, not what the compiler split off it, and some not even that. True if there was something
+    /// to learn.
+    fn learn(&mut self, python: &PyStack) -> bool {
+        let mut learned = false;
+        for index in unknown_evaluations(&self.frames, &self.evaluation, &python.groups) {
+            let NativeFrame { lookup, mapping, .. } = self.frames[index as usize];
+            let file = self.mappings.get(mapping as usize).map(|mapping| (&mapping.device, mapping.inode));
+            if file == Some((&self.interpreter.0, self.interpreter.1))
+                && let Some(range) = self.unwinder.function(lookup)
+            {
+                learned |= self.evaluation.add(range);
+            }
+        }
+        learned
+    }
+
     /// What a leaf is called out of which no walk leads.
     fn lost_leaf(&self, leaf: &NativeFrame) -> Option<&'static str> {
         match self.mappings.get(leaf.mapping as usize) {
@@ -291,9 +329,10 @@ impl Native {
         }
     }
 
-    fn frame(&mut self, tables: &mut Tables, index: usize) -> FrameId {
+    fn frame(&mut self, tables: &mut Tables, index: usize, kind: FrameKind) -> FrameId {
         let NativeFrame { lookup, mapping, .. } = self.frames[index];
-        if let Some(&id) = self.frame_ids.get(&(lookup, mapping)) {
+        let key = (lookup, mapping, kind == FrameKind::Loop);
+        if let Some(&id) = self.frame_ids.get(&key) {
             return id;
         }
         let place = match (self.mappings.get(mapping as usize), self.ids.get_mut(mapping as usize)) {
@@ -305,8 +344,8 @@ impl Native {
             }
             _ => -1,
         };
-        let id = tables.native_frame(lookup, place);
-        self.frame_ids.insert((lookup, mapping), id);
+        let id = tables.native_frame(kind, lookup, place);
+        self.frame_ids.insert(key, id);
         id
     }
 }

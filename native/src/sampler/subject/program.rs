@@ -8,6 +8,8 @@ use crate::target::{Mapping, procfs, sys};
 
 /// First and longest wait between two attempts to find a runtime.
 pub const OPEN_WAIT_NS: (u64, u64) = (2_000_000, 100_000_000);
+/// The attempts may take one part in this many of our CPU time.
+const OPEN_SHARE: u64 = 20;
 /// Attempts to find a runtime while nothing new is mapped.
 const OPEN_ATTEMPTS: u32 = 40;
 
@@ -44,6 +46,7 @@ impl Subject {
             self.runtime_maps = maps;
             self.runtime_attempts = 0;
         }
+        let began = sys::thread_cpu_ns();
         if self.runtime_attempts < OPEN_ATTEMPTS {
             self.runtime_attempts += 1;
             if let Err(error) = self.open_runtime() {
@@ -51,8 +54,9 @@ impl Subject {
                 self.note(error.message);
             }
         }
-        // The time that the attempt took counts too.
-        self.next_open = sys::monotonic_ns() + self.open_wait;
+        // A program with much to look through is looked at less often.
+        let cost = sys::thread_cpu_ns().saturating_sub(began);
+        self.next_open = sys::monotonic_ns() + self.open_wait.max((cost * OPEN_SHARE).min(OPEN_WAIT_NS.1));
         self.open_wait = (self.open_wait * 3 / 2).min(OPEN_WAIT_NS.1);
     }
 

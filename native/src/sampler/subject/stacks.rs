@@ -55,6 +55,7 @@ impl Subject {
         let Some(line) = thread.schedstat() else { return false };
         if let Some(asleep) = thread.asleep.filter(|asleep| asleep.line == line) {
             let Asleep { stack, outcome, holds_gil, state, .. } = asleep;
+            self.asleep.count(true);
             self.count(tid, Sample { stack, outcome, now, ran: None, holds_gil, state });
             return true;
         }
@@ -88,6 +89,7 @@ impl Subject {
         let state = if in_disk_wait { State::Disk } else { State::Sleeping };
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.asleep = Some(Asleep { line, stack, outcome, holds_gil, state });
+            self.asleep.count(false);
         }
         self.count(tid, Sample { stack, outcome, now, ran: None, holds_gil, state });
         true

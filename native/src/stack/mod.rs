@@ -1,37 +1,24 @@
-//! One stack of native and Python frames: the native frames of CPython's evaluation loop give way to the Python frames
-//! they run. They are matched by place, not counted: a native frame spans [its stack pointer, that of the next older
-//! frame), and from 3.11 on every group of Python frames names an address in the span of the evaluation that runs it.
+//! One stack of native and Python frames: the native frames of CPython's evaluation loop get the Python frames they run.
+//! They are matched by place, not counted: a native frame spans [its stack pointer, that of the next older frame), and
+//! from 3.11 on every group of Python frames names an address in the span of the evaluation that runs it.
 //!
 //! The rules, tried on every version: facts on CPython, "Putting Python frames into the native stack".
-
-use std::fs::File;
-use std::ops::Range;
-
-use object::elf::{self, FileHeader64};
-use object::read::ReadCache;
-use object::read::elf::{FileHeader, SectionHeader, Sym};
-use object::{LittleEndian, ReadRef};
-use rustc_hash::FxHashMap;
 
 use crate::runtime::cpython::{Group, RawFrame};
 use crate::unwind::NativeFrame;
 
-/// Most ranges of code taken for the evaluation loop.
-const MAX_RANGES: usize = 4096;
-/// Most symbols of one file looked at.
-const MAX_SYMBOLS: usize = 8 << 20;
-/// Largest string table looked through.
-const MAX_STRING_BYTES: u64 = 256 << 20;
-/// The evaluation loop.
-const LOOP: &[u8] = b"_PyEval_EvalFrameDefault";
-/// Its parts in builds with tail calls (3.14).
-const TAIL_CALLED: &[u8] = b"_TAIL_CALL_";
+mod evaluation;
+
+pub use evaluation::{Evaluation, Part, evaluation_of_file, evaluation_ranges};
 
 /// One entry of a merged stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// Index of a native frame.
     Native(u32),
+    /// Index of a native frame that belongs to the evaluation loop; the Python frames that it runs, if any, are the
+    /// entries before it.
+    Loop(u32),
     /// Index of a Python frame.
     Python(u32),
 }
@@ -43,110 +30,6 @@ pub enum Merge {
     Matched,
     /// They do not fit: the entries are empty, and the sample is kept with both halves.
     Unmatched,
-}
-
-/// What a native frame is to the evaluation loop.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
-    /// The function itself, or what the compiler split off it: one frame for each evaluation.
-    Whole,
-    /// An instruction of a tail-call build: a frame of its own above that of the function that runs it.
-    Tail,
-}
-
-/// Where the code of the evaluation loop is, in ascending order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Evaluation(Vec<(Range<u64>, Part)>);
-
-impl Evaluation {
-    /// From ranges in any order.
-    pub fn new(mut ranges: Vec<(Range<u64>, Part)>) -> Evaluation {
-        ranges.retain(|(range, _)| range.start < range.end);
-        ranges.sort_by_key(|(range, _)| range.start);
-        ranges.truncate(MAX_RANGES);
-        Evaluation(ranges)
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// The same where the file is loaded `bias` higher.
-    pub fn loaded(&self, bias: u64) -> Evaluation {
-        let move_up =
-            |(range, part): &(Range<u64>, Part)| (range.start.wrapping_add(bias)..range.end.wrapping_add(bias), *part);
-        Evaluation::new(self.0.iter().map(move_up).collect())
-    }
-
-    /// What the code at `address` is.
-    pub fn part(&self, address: u64) -> Option<Part> {
-        let after = self.0.partition_point(|(range, _)| range.start <= address);
-        let (range, part) = self.0.get(after.checked_sub(1)?)?;
-        (address < range.end).then_some(*part)
-    }
-}
-
-/// [`evaluation_ranges`] of an open file.
-pub fn evaluation_of_file(file: File) -> Evaluation {
-    let cache = ReadCache::new(file);
-    evaluation_ranges(&cache)
-}
-
-/// The evaluation loop's ranges in an ELF file, as file addresses: the function, what the compiler split off (`.cold`,
-/// `.part.0`, LTO's `.lto_priv.0`), and in tail-call builds one function for each instruction. Empty if the file has no
-/// symbols for it.
-pub fn evaluation_ranges<'a, R: ReadRef<'a>>(file: R) -> Evaluation {
-    let mut ranges = Vec::new();
-    let Ok(header) = FileHeader64::<LittleEndian>::parse(file) else { return Evaluation::default() };
-    let Ok(sections) = header.sections(LittleEndian, file) else { return Evaluation::default() };
-    for kind in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
-        let Ok(symbols) = sections.symbols(LittleEndian, file, kind) else { continue };
-        let Ok(strings) = sections.section(symbols.string_section()) else { continue };
-        if strings.sh_size(LittleEndian) > MAX_STRING_BYTES {
-            continue;
-        }
-        let Ok(strings) = strings.data(LittleEndian, file) else { continue };
-        // Few of many thousand names are wanted: those are found first.
-        let names = names(strings);
-        for symbol in symbols.iter().take(MAX_SYMBOLS) {
-            let (start, size) = (symbol.st_value(LittleEndian), symbol.st_size(LittleEndian));
-            if symbol.st_type() == elf::STT_FUNC
-                && size > 0
-                && let Some(part) = names.get(&symbol.st_name(LittleEndian))
-                && let Some(end) = start.checked_add(size)
-                && ranges.len() < MAX_RANGES
-            {
-                ranges.push((start..end, *part));
-            }
-        }
-        if !ranges.is_empty() {
-            break;
-        }
-    }
-    Evaluation::new(ranges)
-}
-
-/// Where in a string table the names of the evaluation loop and its parts are.
-fn names(strings: &[u8]) -> FxHashMap<u32, Part> {
-    let mut found = FxHashMap::default();
-    for wanted in [LOOP, TAIL_CALLED] {
-        for at in memchr::memmem::find_iter(strings, wanted).take(MAX_RANGES) {
-            let end = memchr::memchr(0, &strings[at..]).map_or(strings.len(), |size| at + size);
-            // Linkers let a name that is the end of another share its bytes: also one within a longer name counts.
-            if let (Some(part), Ok(at)) = (part(&strings[at..end]), u32::try_from(at)) {
-                found.insert(at, part);
-            }
-        }
-    }
-    found
-}
-
-fn part(name: &[u8]) -> Option<Part> {
-    match name.strip_prefix(LOOP) {
-        Some([] | [b'.', ..]) => Some(Part::Whole),
-        _ => name.starts_with(TAIL_CALLED).then_some(Part::Tail),
-    }
 }
 
 /// Merges one thread's stacks, both leaf first, into `entries`, leaf first.
@@ -199,6 +82,7 @@ fn by_count(
             entries.push(Entry::Python(next));
             next += 1;
         }
+        entries.push(Entry::Loop(index as u32));
     }
     Some(())
 }
@@ -216,13 +100,17 @@ fn by_place(
     if total != python.len() as u64 {
         return None;
     }
+    let is_tail = |at: u32| evaluation.part(native[at as usize].lookup) == Some(Part::Tail);
     let mut waiting = groups.iter().peekable();
     let mut next = 0;
     let mut innermost = true;
     for (index, frame) in native.iter().enumerate() {
         match evaluation.part(frame.lookup) {
             Some(Part::Whole) => {}
-            Some(Part::Tail) => continue,
+            Some(Part::Tail) => {
+                entries.push(Entry::Loop(index as u32));
+                continue;
+            }
             None => {
                 entries.push(Entry::Native(index as u32));
                 continue;
@@ -231,6 +119,8 @@ fn by_place(
         let end = native.get(index + 1).map_or(u64::MAX, |older| older.sp);
         // A group without frames may outlast its evaluation by a few instructions.
         while waiting.next_if(|group| group.frames == 0 && group.address < frame.sp).is_some() {}
+        // The instruction that the innermost Python frame is at.
+        let tail = entries.pop_if(|last| matches!(*last, Entry::Loop(at) if is_tail(at)));
         let mut ran = false;
         while let Some(group) = waiting.next_if(|group| (frame.sp..end).contains(&group.address)) {
             entries.extend((next..next + group.frames).map(Entry::Python));
@@ -238,13 +128,14 @@ fn by_place(
             ran = true;
         }
         let first = std::mem::take(&mut innermost);
-        if !ran && waiting.peek().is_none() && next > 0 {
-            // Older than the oldest Python frame of this chain: a greenlet runs on top of its parent's evaluations.
-            entries.push(Entry::Native(index as u32));
-        } else if !ran && !first {
-            // Only the innermost may be without a group: it has not linked its first yet, or unlinked its last.
+        // Only the innermost may be without a group: it has not linked its first yet, or unlinked its last. And those
+        // that are older than the oldest Python frame: a greenlet runs on top of its parent's evaluations.
+        let foreign = waiting.peek().is_none() && next > 0;
+        if !ran && !first && !foreign {
             return None;
         }
+        entries.extend(tail);
+        entries.push(Entry::Loop(index as u32));
     }
     match waiting.peek() {
         // A walk that ended early: the other Python frames are older than all that was walked.
@@ -254,6 +145,21 @@ fn by_place(
         }
         _ => waiting.all(|group| group.frames == 0).then_some(()),
     }
+}
+
+/// The native frames that hold a group's address without being known as an evaluation: in a file that does not name
+/// all parts of its evaluation loop, that is what they are. Nothing is concluded from a stack that was not walked to
+/// its bottom, or in which a group has no frame.
+pub fn unknown_evaluations(native: &[NativeFrame], evaluation: &Evaluation, groups: &[Group]) -> Vec<u32> {
+    let mut unknown = Vec::new();
+    for group in groups.iter().filter(|group| group.frames > 0) {
+        let older = native.partition_point(|frame| frame.sp <= group.address);
+        let Some(index) = older.checked_sub(1).filter(|_| older < native.len()) else { return Vec::new() };
+        if evaluation.part(native[index].lookup).is_none() && !unknown.contains(&(index as u32)) {
+            unknown.push(index as u32);
+        }
+    }
+    unknown
 }
 
 #[cfg(test)]
@@ -285,13 +191,14 @@ mod tests {
         Group { address: 0x7000 + at * 0x100 + 0x40, frames }
     }
 
-    /// The merged stack in letters: n and p with their index; empty if unmatched.
+    /// The merged stack in letters: n, e (of the loop) and p with their index; empty if unmatched.
     fn merged(codes: &[u64], frames: u64, groups: &[Group], complete: bool) -> String {
         let mut entries = Vec::new();
         let how = merge(&native(codes), &evaluation(), &python(frames), groups, complete, &mut entries);
         assert_eq!(how == Merge::Unmatched, entries.is_empty());
         let letter = |entry: &Entry| match entry {
             Entry::Native(index) => format!("n{index}"),
+            Entry::Loop(index) => format!("e{index}"),
             Entry::Python(index) => format!("p{index}"),
         };
         entries.iter().map(letter).collect::<Vec<_>>().join(" ")
@@ -299,10 +206,10 @@ mod tests {
 
     #[test]
     fn one_frame_each_before_3_11() {
-        assert_eq!(merged(&[C, EVAL, C, EVAL + 8, C], 2, &[], true), "n0 p0 n2 p1 n4");
+        assert_eq!(merged(&[C, EVAL, C, EVAL + 8, C], 2, &[], true), "n0 p0 e1 n2 p1 e3 n4");
         // The innermost evaluation has linked no frame yet, or is checking its result.
-        assert_eq!(merged(&[EVAL, C, EVAL, C], 1, &[], true), "n1 p0 n3");
-        assert_eq!(merged(&[C, EVAL, C, EVAL, C], 1, &[], true), "n0 n2 p0 n4");
+        assert_eq!(merged(&[EVAL, C, EVAL, C], 1, &[], true), "e0 n1 p0 e2 n3");
+        assert_eq!(merged(&[C, EVAL, C, EVAL, C], 1, &[], true), "n0 e1 n2 p0 e3 n4");
         assert_eq!(merged(&[C, C], 0, &[], true), "n0 n1");
     }
 
@@ -316,21 +223,21 @@ mod tests {
     #[test]
     fn groups_by_their_place() {
         let groups = [group(1, 3), group(4, 1)];
-        assert_eq!(merged(&[C, EVAL, C, C, 0x2000, C], 4, &groups, true), "n0 p0 p1 p2 n2 n3 p3 n5");
+        assert_eq!(merged(&[C, EVAL, C, C, 0x2000, C], 4, &groups, true), "n0 p0 p1 p2 e1 n2 n3 p3 e4 n5");
     }
 
     #[test]
     fn evaluations_without_frames() {
         // Before the first link or after the last unlink: the innermost only.
-        assert_eq!(merged(&[EVAL, C, EVAL, C], 2, &[group(2, 2)], true), "n1 p0 p1 n3");
+        assert_eq!(merged(&[EVAL, C, EVAL, C], 2, &[group(2, 2)], true), "e0 n1 p0 p1 e2 n3");
         // A destructor during frame clear: an entry frame and nothing above it.
         let groups = [group(0, 1), group(2, 0), group(4, 1)];
-        assert_eq!(merged(&[EVAL, C, EVAL, C, EVAL, C], 2, &groups, true), "p0 n1 n3 p1 n5");
+        assert_eq!(merged(&[EVAL, C, EVAL, C, EVAL, C], 2, &groups, true), "p0 e0 n1 e2 n3 p1 e4 n5");
         // The group outlasted its evaluation.
         let gone = Group { address: 0x6f00, frames: 0 };
-        assert_eq!(merged(&[C, EVAL, C], 1, &[gone, group(1, 1)], true), "n0 p0 n2");
+        assert_eq!(merged(&[C, EVAL, C], 1, &[gone, group(1, 1)], true), "n0 p0 e1 n2");
         // Two groups in one span: the younger is being linked.
-        assert_eq!(merged(&[EVAL, C], 1, &[group(0, 0), group(0, 1)], true), "p0 n1");
+        assert_eq!(merged(&[EVAL, C], 1, &[group(0, 0), group(0, 1)], true), "p0 e0 n1");
     }
 
     #[test]
@@ -347,27 +254,36 @@ mod tests {
     #[test]
     fn cut_short() {
         let groups = [group(1, 1), group(9, 2)];
-        assert_eq!(merged(&[C, EVAL, C], 3, &groups, false), "n0 p0 n2 p1 p2");
+        assert_eq!(merged(&[C, EVAL, C], 3, &groups, false), "n0 p0 e1 n2 p1 p2");
     }
 
     #[test]
     fn tail_calls() {
         let groups = [group(2, 2), group(5, 1)];
-        assert_eq!(merged(&[C, TAIL, EVAL, C, TAIL, EVAL, C], 3, &groups, true), "n0 p0 p1 n3 p2 n6");
+        assert_eq!(merged(&[C, TAIL, EVAL, C, TAIL, EVAL, C], 3, &groups, true), "n0 p0 p1 e1 e2 n3 p2 e4 e5 n6");
     }
 
     #[test]
     fn greenlets() {
-        assert_eq!(merged(&[EVAL, C, EVAL, C], 1, &[group(0, 1)], true), "p0 n1 n2 n3");
+        assert_eq!(merged(&[EVAL, C, EVAL, C], 1, &[group(0, 1)], true), "p0 e0 n1 e2 n3");
     }
 
     #[test]
-    fn names() {
-        let whole: [&[u8]; 3] =
-            [b"_PyEval_EvalFrameDefault", b"_PyEval_EvalFrameDefault.cold", b"_PyEval_EvalFrameDefault.lto_priv.0"];
-        assert!(whole.iter().all(|name| part(name) == Some(Part::Whole)));
-        assert_eq!(part(b"_TAIL_CALL_LOAD_FAST"), Some(Part::Tail));
-        assert_eq!(part(b"_PyEval_EvalFrameDefaultX"), None);
-        assert_eq!(part(b"_PyEval_Vector"), None);
+    fn evaluations_without_a_name() {
+        // 0x2000 is what the file does not name.
+        let mut known = Evaluation::new(vec![(EVAL..0x1800, Part::Whole)]);
+        let native = native(&[C, 0x2000, C, 0x2008, C, EVAL, C]);
+        let groups = [group(1, 1), group(3, 2), group(5, 1)];
+        assert_eq!(unknown_evaluations(&native, &known, &groups), [1, 3]);
+        let mut entries = Vec::new();
+        assert_eq!(merge(&native, &known, &python(4), &groups, true, &mut entries), Merge::Unmatched);
+        assert!(known.add(0x2000..0x2010));
+        assert!(unknown_evaluations(&native, &known, &groups).is_empty());
+        assert_eq!(merge(&native, &known, &python(4), &groups, true, &mut entries), Merge::Matched);
+        // Beyond the oldest frame, before the leaf: a stack to conclude nothing from. One without frames may be over.
+        assert!(unknown_evaluations(&native, &Evaluation::default(), &[group(1, 1), group(9, 1)]).is_empty());
+        let gone = Group { address: 0x6f00, frames: 1 };
+        assert!(unknown_evaluations(&native, &Evaluation::default(), &[gone, group(1, 1)]).is_empty());
+        assert!(unknown_evaluations(&native, &Evaluation::default(), &[group(0, 0)]).is_empty());
     }
 }

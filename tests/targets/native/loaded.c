@@ -1,0 +1,9 @@
+/* A library that is loaded and unloaded over and over. */
+unsigned long on_call(unsigned long (*back)(unsigned long), unsigned long x);
+
+unsigned long on_call(unsigned long (*back)(unsigned long), unsigned long x) {
+    for (int i = 0; i < 1000; i++) x = x * 31 + (x >> 7);
+    x += back(x);
+    for (int i = 0; i < 1000; i++) x = x * 31 + (x >> 7);
+    return x;
+}
