@@ -9,6 +9,9 @@ use crate::unwind::NativeFrame;
 
 mod evaluation;
 
+/// Functions of the greenlet module that a greenlet begins with: `g_initialstub` and `inner_bootstrap`.
+const GREENLET_START: usize = 2;
+
 pub use evaluation::{Evaluation, Part, evaluation_of_file, evaluation_ranges};
 
 /// One entry of a merged stack.
@@ -145,6 +148,40 @@ fn by_place(
         }
         _ => waiting.all(|group| group.frames == 0).then_some(()),
     }
+}
+
+/// How many native frames, leaf first, belong to the greenlet that runs: what is older on the stack is what was left of
+/// another, whose frames are saved elsewhere or not there at all. None: no greenlet, or it cannot be told.
+///
+/// `switches` says whether a frame is code of the greenlet module. Such a frame begins the greenlet's stack if it is
+/// older than the oldest Python frame; others switch away. Without groups that one is found by the number of frames.
+pub fn greenlet(
+    native: &[NativeFrame],
+    evaluation: &Evaluation,
+    python: &[RawFrame],
+    groups: &[Group],
+    switches: impl Fn(&NativeFrame) -> bool,
+) -> Option<usize> {
+    let of_start = |start: usize| native[start..].iter().take(GREENLET_START).take_while(|frame| switches(frame));
+    let end_of_run = |start: usize| start + of_start(start).count();
+    if let Some(oldest) = groups.last() {
+        let start = native.iter().position(|frame| frame.sp > oldest.address && switches(frame))?;
+        return Some(end_of_run(start));
+    }
+    let (mut evaluations, mut with_idle) = (0, None);
+    for (index, frame) in native.iter().enumerate() {
+        evaluations += usize::from(evaluation.part(frame.lookup) == Some(Part::Whole));
+        if python.is_empty() || !switches(frame) {
+            continue;
+        }
+        if evaluations == python.len() {
+            return Some(end_of_run(index));
+        }
+        if evaluations == python.len() + 1 && with_idle.is_none() {
+            with_idle = Some(index);
+        }
+    }
+    with_idle.map(end_of_run)
 }
 
 /// The native frames that hold a group's address without being known as an evaluation: in a file that does not name
@@ -285,5 +322,24 @@ mod tests {
         let gone = Group { address: 0x6f00, frames: 1 };
         assert!(unknown_evaluations(&native, &Evaluation::default(), &[gone, group(1, 1)]).is_empty());
         assert!(unknown_evaluations(&native, &Evaluation::default(), &[group(0, 0)]).is_empty());
+    }
+
+    #[test]
+    fn a_greenlet_ends_at_its_start() {
+        const SWITCH: u64 = 0xa000;
+        let switches = |frame: &NativeFrame| frame.lookup == SWITCH;
+        let cut = |codes: &[u64], frames: u64, groups: &[Group]| {
+            greenlet(&native(codes), &evaluation(), &python(frames), groups, switches)
+        };
+        let codes = [SWITCH, EVAL, C, EVAL, SWITCH, SWITCH, SWITCH, C, EVAL, SWITCH, C];
+        assert_eq!(cut(&codes, 3, &[group(1, 1), group(3, 2)]), Some(6));
+        assert_eq!(cut(&codes, 4, &[group(1, 1), group(3, 2), group(8, 1)]), Some(10));
+        assert_eq!(cut(&codes, 2, &[]), Some(6));
+        assert_eq!(cut(&codes, 3, &[]), Some(10));
+        // The innermost has no frame yet.
+        assert_eq!(cut(&[EVAL, C, EVAL, SWITCH, C, EVAL, C], 1, &[]), Some(4));
+        assert_eq!(cut(&[SWITCH, EVAL, C], 1, &[group(1, 1)]), None);
+        assert_eq!(cut(&[SWITCH, EVAL, C], 1, &[]), None);
+        assert_eq!(cut(&[C, SWITCH, C], 0, &[]), None);
     }
 }

@@ -134,16 +134,18 @@ impl CPython {
         stack.clear();
         self.walk.clear();
         self.seen.clear();
-        if !self.load(memory, snapshot, tid)? {
-            // A thread without a state pays for a look at what a new one would change, not for the lists.
-            if !self.threads.knows(tid) && self.threads.watch.unchanged(memory, snapshot, &self.offsets)? {
-                return Ok(());
-            }
+        let mut own = self.load(memory, snapshot, tid)?;
+        // A thread without a state pays for a look at what a new one would change, not for the lists. One that has a
+        // state gets another only where there are more interpreters.
+        let looks = if self.threads.knows(tid) { own && self.threads.several_interpreters } else { true };
+        let known = !looks || self.threads.watch.unchanged(memory, snapshot, &self.offsets)?;
+        if !known || (!own && self.threads.knows(tid)) {
             snapshot.check_budget()?;
             self.refresh(memory)?;
-            if !self.load(memory, snapshot, tid)? {
-                return Ok(());
-            }
+            own = self.load(memory, snapshot, tid)?;
+        }
+        if !own {
+            return Ok(());
         }
         for index in 0..self.loaded.len() {
             let Loaded { top, data, holds_gil } = self.loaded[index];

@@ -59,6 +59,8 @@ pub(super) struct Threads {
     pub by_tid: FxHashMap<u32, Vec<Thread>>,
     /// What tells that there is a new thread state.
     pub watch: Watch,
+    /// Whether a thread may get another state, of another interpreter, while it has one.
+    pub several_interpreters: bool,
     pub namespace: Namespace,
     pub runtime: u64,
     /// 3.8 to 3.10: offset of the tid in `struct pthread`.
@@ -68,7 +70,8 @@ pub(super) struct Threads {
 impl Threads {
     pub fn new(runtime: u64, pid: u32) -> Threads {
         let (by_tid, watch) = (FxHashMap::default(), Watch::default());
-        Threads { by_tid, watch, namespace: Namespace::of(pid), runtime, pthread_tid: None }
+        let namespace = Namespace::of(pid);
+        Threads { by_tid, watch, several_interpreters: false, namespace, runtime, pthread_tid: None }
     }
 
     /// Whether `tid` has a thread state.
@@ -130,11 +133,14 @@ impl Threads {
         let first = self.runtime.wrapping_add(u64::from(offsets.runtime_interpreters));
         let mut interpreter = memory.read_u64(first)?;
         watch.word(first, interpreter);
+        let newest_interpreter = interpreter;
         let mut count = 0;
         for _ in 0..MAX_INTERPRETERS {
             if interpreter == 0 {
                 return Ok(());
             }
+            self.several_interpreters =
+                interpreter != newest_interpreter && offsets.minor >= FIRST_WITH_STATES_OF_THREADS;
             let gil = self.gil(memory, offsets, interpreter)?;
             let newest = interpreter.wrapping_add(u64::from(offsets.interpreter_threads));
             let mut state = memory.read_u64(newest)?;

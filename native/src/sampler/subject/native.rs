@@ -6,7 +6,7 @@ use crate::error::ReadError;
 use crate::memory::{Memory, Region, Snapshot};
 use crate::runtime::cpython::PyStack;
 use crate::sampler::thread::ThreadStack;
-use crate::stack::{Entry, Evaluation, Merge, evaluation_of_file, merge, unknown_evaluations};
+use crate::stack::{Entry, Evaluation, Merge, evaluation_of_file, greenlet, merge, unknown_evaluations};
 use crate::stats::Cache;
 use crate::tables::{FrameId, FrameKind, Tables};
 use crate::target::Mapping;
@@ -56,6 +56,8 @@ pub struct Native {
     ids: Vec<i32>,
     frame_ids: FxHashMap<(u64, u32, bool), FrameId>,
     evaluation: Evaluation,
+    /// Whether code that switches between stacks is mapped: the greenlet module.
+    switching: bool,
     /// Device and inode of the interpreter's file.
     interpreter: (String, u64),
     max_stack: u32,
@@ -77,6 +79,7 @@ impl Native {
             ids: Vec::new(),
             frame_ids: FxHashMap::default(),
             evaluation: Evaluation::default(),
+            switching: false,
             interpreter: (String::new(), 0),
             max_stack,
             read: 0,
@@ -110,6 +113,7 @@ impl Native {
             self.unwinder.set_mappings(process, &mappings, &open);
             if self.mappings != mappings {
                 self.mappings = mappings;
+                self.switching = self.mappings.iter().any(switches);
                 self.forget_ids();
             }
         }
@@ -204,9 +208,15 @@ impl Native {
         snapshot: &Snapshot,
         start: &Registers,
         stack: &mut ThreadStack,
+        python: &PyStack,
     ) -> Walked {
         let trampolines = self.unwinder.trampolines();
         let end = self.unwind(process, snapshot, start);
+        if let Some(frames) = self.greenlet(python) {
+            self.frames.truncate(frames);
+            stack.base = 0;
+            return Walked::Complete;
+        }
         let end = match end {
             End::Truncated(Reason::UnknownCode | Reason::NoTables)
                 if self.refresh(process, sys::monotonic_ns(), true) =>
@@ -299,6 +309,13 @@ impl Native {
         fit
     }
 
+    fn greenlet(&self, python: &PyStack) -> Option<usize> {
+        let of_module = |frame: &NativeFrame| self.mappings.get(frame.mapping as usize).is_some_and(switches);
+        self.switching
+            .then(|| greenlet(&self.frames, &self.evaluation, &python.frames, &python.groups, of_module))
+            .flatten()
+    }
+
     fn match_up(&mut self, python: &PyStack, complete: bool) -> Merge {
         merge(&self.frames, &self.evaluation, &python.frames, &python.groups, complete, &mut self.entries)
     }
@@ -348,4 +365,8 @@ impl Native {
         self.frame_ids.insert(key, id);
         id
     }
+}
+
+fn switches(mapping: &Mapping) -> bool {
+    mapping.path.rsplit('/').next().is_some_and(|name| name.starts_with("_greenlet."))
 }

@@ -129,8 +129,8 @@ impl Subject {
             return Err(ReadError::Corrupt(TORN));
         }
         let native = self.native.as_mut().zip(start.as_ref()).zip(self.threads.get_mut(&tid));
-        *walked =
-            native.map(|((native, start), thread)| native.walk(&self.process, snapshot, start, &mut thread.stack));
+        *walked = native
+            .map(|((native, start), thread)| native.walk(&self.process, snapshot, start, &mut thread.stack, stack));
         Ok(())
     }
 
