@@ -56,6 +56,9 @@ class Legal:
     callbacks: set[str] = field(default_factory=set)
     """Functions that a library calls, under frames of its own."""
 
+    landing_pads: bool = False
+    """GCC moves them to .cold, where they have the line of whatever stands before them: no line of a leaf is wrong."""
+
     def __post_init__(self) -> None:
         self.add("entry_deep", "entry_deep", ANY)
         self.add("entry0", "entry_deep", ANY)
@@ -150,8 +153,7 @@ def fault(legal: Legal, frames: list[Frame], verdict: Verdict) -> str:
     if any(outer != inner + 1 for outer, inner in pairwise(depths)):
         return f"templates nest as {depths}"
     first, last = legal.lines.get(known(above), (0, 0))
-    # GCC gives the landing pads that it moves to .cold a line of whatever came before, with another file's name.
-    if first and above.line and "/legal-" in above.file and not first <= above.line <= last:
+    if first and above.line and not legal.landing_pads and not first <= above.line <= last:
         return f"{known(above)} is at line {above.line}, outside of {first} to {last}"
     return ""
 

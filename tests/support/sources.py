@@ -182,6 +182,10 @@ class CWriter(Writer):
 class CxxWriter(CWriter):
     """C++: virtual functions, templates, lambdas, exceptions."""
 
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.legal.landing_pads = True
+
     def head(self, function: Function) -> str:
         if function.kind == "virtual":
             return f"struct {function.name} final : step {{ KNOWN word run(word x, int d) override {{"

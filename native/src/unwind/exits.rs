@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 
 use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, Mnemonic, OpKind, Register};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
 use super::rule::{Rule, Saved};
 use crate::memory::Memory;
@@ -49,37 +49,38 @@ struct State {
     restored: [Option<(Base, i64)>; 6],
 }
 
-/// The code of a process, read by pages.
+/// The code of a process, read by pages; the one last used is the last.
 struct Text<'a> {
     memory: &'a dyn Memory,
-    pages: FxHashMap<u64, Option<Vec<u8>>>,
+    pages: Vec<(u64, Vec<u8>)>,
 }
 
 impl Text<'_> {
-    fn page(&mut self, page: u64) -> Option<&[u8]> {
-        if self.pages.len() >= MAX_PAGES && !self.pages.contains_key(&page) {
-            return None;
+    /// What there is of a page from `address` on.
+    fn rest(&mut self, address: u64) -> Option<&[u8]> {
+        let page = address & !(PAGE - 1);
+        if self.pages.last().is_none_or(|last| last.0 != page) {
+            match self.pages.iter().position(|(known, _)| *known == page) {
+                Some(index) => {
+                    let last = self.pages.len() - 1;
+                    self.pages.swap(index, last);
+                }
+                None if self.pages.len() >= MAX_PAGES => return None,
+                None => self.pages.push((page, self.memory.read_bytes(page, PAGE as usize, PAGE as usize).ok()?)),
+            }
         }
-        let memory = self.memory;
-        let read = || memory.read_bytes(page, PAGE as usize, PAGE as usize).ok();
-        self.pages.entry(page).or_insert_with(read).as_deref()
+        self.pages.last()?.1.get((address - page) as usize..)
     }
 
     fn instruction(&mut self, address: u64) -> Option<Instruction> {
-        let page = address & !(PAGE - 1);
-        let at = (address - page) as usize;
-        let mut bytes = [0; LONGEST];
-        let first = self.page(page)?.get(at..)?;
-        let mut filled = first.len().min(LONGEST);
-        bytes[..filled].copy_from_slice(&first[..filled]);
-        if filled < LONGEST
-            && let Some(next) = self.page(page.wrapping_add(PAGE))
-        {
-            bytes[filled..].copy_from_slice(&next[..LONGEST - filled]);
-            filled = LONGEST;
+        let bytes = self.rest(address)?;
+        let decode = |bytes: &[u8]| Decoder::with_ip(64, bytes, address, DecoderOptions::NONE).decode();
+        let mut instruction = decode(bytes);
+        if instruction.is_invalid() && bytes.len() < LONGEST {
+            let mut both = bytes.to_vec();
+            both.extend_from_slice(self.rest(address.checked_add(both.len() as u64)?)?.get(..LONGEST)?);
+            instruction = decode(&both);
         }
-        let mut decoder = Decoder::with_ip(64, &bytes[..filled], address, DecoderOptions::NONE);
-        let instruction = decoder.decode();
         (!instruction.is_invalid()).then_some(instruction)
     }
 }
@@ -87,7 +88,7 @@ impl Text<'_> {
 /// The ways out of the function that is at `pc`, those first that lead past no call. `budget` is how many instructions
 /// may be followed at all, and becomes what is left of it.
 pub fn exits(memory: &dyn Memory, pc: u64, budget: &mut usize) -> Vec<Rule> {
-    let mut text = Text { memory, pages: FxHashMap::default() };
+    let mut text = Text { memory, pages: Vec::new() };
     let start = State { address: pc, sp: Some((Base::Sp, 0)), bp: Some((Base::Bp, 0)), restored: [None; 6] };
     let mut found: Vec<Rule> = Vec::new();
     let mut seen = FxHashSet::default();
@@ -95,7 +96,8 @@ pub fn exits(memory: &dyn Memory, pc: u64, budget: &mut usize) -> Vec<Rule> {
     let (mut waiting, mut later) = (VecDeque::from([start]), VecDeque::new());
     let mut most = MAX_INSTRUCTIONS.0;
     while let Some(mut state) = waiting.pop_front().or_else(|| later.pop_front()) {
-        while most > 0 && *budget > 0 && found.len() < MAX_EXITS && seen.insert(state.address) {
+        let mut new = seen.insert(state.address);
+        while new && most > 0 && *budget > 0 && found.len() < MAX_EXITS {
             most -= 1;
             *budget -= 1;
             let Some(instruction) = text.instruction(state.address) else { break };
@@ -109,6 +111,7 @@ pub fn exits(memory: &dyn Memory, pc: u64, budget: &mut usize) -> Vec<Rule> {
                 }
                 FlowControl::UnconditionalBranch => {
                     state.address = instruction.near_branch_target();
+                    new = seen.insert(state.address);
                     continue;
                 }
                 FlowControl::ConditionalBranch | FlowControl::XbeginXabortXend => {

@@ -2,8 +2,10 @@
 #define _GNU_SOURCE
 #include <poll.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <sys/epoll.h>
+#include <sys/prctl.h>
 #include <sys/select.h>
 #include <time.h>
 #include <unistd.h>
@@ -48,6 +50,8 @@ KNOWN void *in_lock(void *argument) {
 KNOWN void *in_vfork(void *argument) {
     if (vfork() == 0) {
         struct timespec long_time = {600, 0};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(1);
         nanosleep(&long_time, NULL);
         _exit(0);
     }
