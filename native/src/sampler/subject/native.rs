@@ -310,13 +310,29 @@ impl Native {
     }
 
     fn greenlet(&self, python: &PyStack) -> Option<usize> {
-        let of_module = |frame: &NativeFrame| self.mappings.get(frame.mapping as usize).is_some_and(switches);
-        self.switching
-            .then(|| greenlet(&self.frames, &self.evaluation, &python.frames, &python.groups, of_module))
-            .flatten()
+        if !self.switching {
+            return None;
+        }
+        let of_switch = |frame: &NativeFrame| self.of_switch(frame);
+        greenlet(&self.frames, &self.evaluation, &python.frames, &python.groups, of_switch)
+    }
+
+    /// Whether the thread may be on its way from one greenlet to another: the two halves are of different ones then, and
+    /// where only their number tells which frames belong together, it may be the same by chance.
+    fn in_switch(&self) -> bool {
+        let inner = self.frames.iter().take_while(|frame| self.evaluation.part(frame.lookup).is_none());
+        self.switching && inner.into_iter().any(|frame| self.of_switch(frame))
+    }
+
+    fn of_switch(&self, frame: &NativeFrame) -> bool {
+        self.mappings.get(frame.mapping as usize).is_some_and(switches)
     }
 
     fn match_up(&mut self, python: &PyStack, complete: bool) -> Merge {
+        if python.groups.is_empty() && self.in_switch() {
+            self.entries.clear();
+            return Merge::Unmatched;
+        }
         merge(&self.frames, &self.evaluation, &python.frames, &python.groups, complete, &mut self.entries)
     }
 
