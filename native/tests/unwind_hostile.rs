@@ -2,7 +2,7 @@
 
 use _native::error::ReadError;
 use _native::memory::Memory;
-use _native::target::{Mapping, sys};
+use _native::target::Mapping;
 use _native::unwind::{End, MAX_NATIVE_DEPTH, Reason, Registers, StackCopy, Unwinder};
 
 const BASE: u64 = 0x5555_0000_0000;
