@@ -100,9 +100,7 @@ fn mini_debug_info() {
     let full = build_c(&folder, "full", &["-g", "-O2"]);
     run(&folder, "objcopy", &["-S", "full", "stripped"]);
     run(&folder, "objcopy", &["-S", "--keep-symbol=outer", "--keep-symbol=compare", "full", "mini"]);
-    if !runs(&folder, "xz", &["-k", "mini"]) {
-        return;
-    }
+    run(&folder, "xz", &["-k", "mini"]);
     run(&folder, "objcopy", &["--add-section", ".gnu_debugdata=mini.xz", "stripped", "with"]);
     let addresses = addresses(&full, COUNT, 4);
     let expected = ours(&full, &addresses);

@@ -13,10 +13,10 @@ pub mod split;
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
 
 use gimli::{DebugInfoOffset, Dwarf, EndianSlice, LittleEndian, Unit, UnitHeader, UnitRef, UnitType};
 
+use crate::target::sys::thread_cpu_ns;
 use split::Split;
 
 /// Bytes of a section.
@@ -26,11 +26,10 @@ pub type Slice<'a> = EndianSlice<'a, LittleEndian>;
 const BASE_STEPS: u64 = 16 << 20;
 /// … and for each byte of debug information: each byte is looked at once or twice.
 const STEPS_PER_BYTE: u64 = 4;
-/// Time that one module may take, whatever its size …
-const BASE_TIME: Duration = Duration::from_secs(1);
-/// … and for each [`TIME_UNIT`] bytes of debug information: ten times what it takes.
-const TIME_STEP: Duration = Duration::from_secs(1);
-const TIME_UNIT: u64 = 32 << 20;
+/// CPU time that one module may take, nanoseconds, whatever its size …
+const BASE_TIME: u64 = 1_000_000_000;
+/// … and for each byte of debug information: ten times what it takes.
+const TIME_PER_BYTE: u64 = 30;
 /// Most units of one module.
 const MAX_UNITS: usize = 4 << 20;
 
@@ -52,15 +51,16 @@ impl From<gimli::Error> for Stop {
 /// What is left of the work that a module may cost.
 pub struct Budget {
     left: Cell<u64>,
-    until: Instant,
+    /// Of this thread's CPU time: how busy the machine is must not decide what has a name.
+    until: u64,
 }
 
 impl Budget {
     /// The budget for `size` bytes of debug information.
     pub fn new(size: u64) -> Budget {
-        let units = u32::try_from(size / TIME_UNIT).unwrap_or(u32::MAX);
         let left = BASE_STEPS.saturating_add(size.saturating_mul(STEPS_PER_BYTE));
-        Budget { left: Cell::new(left), until: Instant::now() + BASE_TIME + TIME_STEP * units.min(3600) }
+        let time = BASE_TIME.saturating_add(size.saturating_mul(TIME_PER_BYTE));
+        Budget { left: Cell::new(left), until: thread_cpu_ns().saturating_add(time) }
     }
 
     /// Takes one step.
@@ -72,7 +72,7 @@ impl Budget {
 
     /// Whether time is left; for steps that are large.
     pub fn check_time(&self) -> Result<(), Stop> {
-        if Instant::now() < self.until { Ok(()) } else { Err(Stop::Budget) }
+        if thread_cpu_ns() < self.until { Ok(()) } else { Err(Stop::Budget) }
     }
 }
 
