@@ -125,12 +125,7 @@ fn check(name: &str, seeds: &[Vec<u8>], part: Option<Part>, entry: &dyn Fn(&[u8]
     let count = rounds().div_ceil(seeds.len());
     let (mut longest, mut most) = (Duration::ZERO, 0);
     for (index, seed) in seeds.iter().enumerate() {
-<<<<<<< HEAD
-        let ranges: Vec<Range<usize>> =
-            part.map_or_else(|| std::iter::once(0..seed.len()).collect(), |part| part.ranges(seed));
-=======
         let ranges = part.map_or_else(|| std::iter::once(0..seed.len()).collect(), |part| part.ranges(seed));
->>>>>>> native-n3
         assert!(!ranges.is_empty(), "{name}: seed {index} has nothing to change");
         for round in 0..count {
             let mut random = Random(0x5eed + ((index as u64) << 32) + round as u64 * 0x9e37);

@@ -9,18 +9,9 @@ use _native::symbols::{Arena, Place, Symbolizer, demangle, perfmap};
 use _native::target::sys::thread_cpu_ns;
 use symbols_support::Random;
 
-/// Of CPU time: others may need the machine.
 const LIMIT: Duration = Duration::from_secs(1);
 
-<<<<<<< HEAD
-fn since(start: u64) -> Duration {
-    Duration::from_nanos(thread_cpu_ns() - start)
-}
-
-/// Looks everything up once, and says how long it took.
-=======
 /// Looks everything up once, and says what CPU time it took.
->>>>>>> native-n3
 fn look_up(bytes: &[u8], addresses: &[u64], path: &Path) -> Duration {
     let start = thread_cpu_ns();
     let arena = Arena::default();
@@ -32,11 +23,7 @@ fn look_up(bytes: &[u8], addresses: &[u64], path: &Path) -> Duration {
             symbolizer.file_address(0, 0, address);
         }
     }
-<<<<<<< HEAD
-    since(start)
-=======
     Duration::from_nanos(thread_cpu_ns() - start)
->>>>>>> native-n3
 }
 
 /// An ELF file with the given sections, and one of code at 0x1000.
@@ -185,11 +172,7 @@ fn mutated_names() {
     for name in &deep {
         demangle(name);
     }
-<<<<<<< HEAD
-    assert!(since(start) < 10 * LIMIT, "{:?}", since(start));
-=======
     assert!(thread_cpu_ns() - start < 10 * LIMIT.as_nanos() as u64);
->>>>>>> native-n3
 }
 
 #[test]
@@ -220,9 +203,5 @@ fn perf_maps() {
     let known: Vec<u64> = (0..1000).collect();
     let start = thread_cpu_ns();
     assert!(perfmap::find(text.as_bytes(), &known).iter().all(Option::is_some));
-<<<<<<< HEAD
-    assert!(since(start) < LIMIT);
-=======
     assert!(thread_cpu_ns() - start < LIMIT.as_nanos() as u64);
->>>>>>> native-n3
 }
