@@ -97,7 +97,7 @@ def as_json_text(verdict: Verdict, path: str, bases: list[str]) -> str:
             "effective_samples": verdict.samples,
             "regressions": [
                 {"function": one.code.name, "place": one.code.place, "cumulative": one.cumulative}
-                | {"share_before": one.before, "share": one.now, "value": one.value}
+                | {"share_before": one.before, "share": one.now}
                 | {"growth": None if math.isinf(one.growth) else one.growth, "chance": one.chance, "alarm": one.alarm}
                 | {"lines": [line._asdict() for line in one.lines]}
                 for one in verdict.growths

@@ -78,8 +78,6 @@ class Growth(NamedTuple):
     cumulative: bool
     before: float
     now: float
-    value: int
-    """Now, in the unit of the column."""
     chance: float
     alarm: float
     """From what chance on it is an alarm."""
@@ -168,8 +166,8 @@ def _base(profile: Profile, kind: ValueType) -> Observed:
 def _against(verdict: Verdict, new: Observed, bases: list[Observed]) -> None:
     verdict.bases = len(bases)
     verdict.base_totals = [base.total for base in bases]
-    if min(new.total, *verdict.base_totals) <= 0:
-        which = "the profile has" if new.total <= 0 else "a base profile has"
+    if min(new.counted, *(base.counted for base in bases)) <= 0:
+        which = "the profile has" if new.counted <= 0 else "a base profile has"
         raise UsageError(f"{which} no {new.kind.type} to compare", "record while the program works")
     counts = [_samples(base, len(bases)) for base in bases]
     if min(*counts, count := _samples(new, len(bases))) <= 0:
@@ -185,8 +183,8 @@ def _against(verdict: Verdict, new: Observed, bases: list[Observed]) -> None:
             if not is_code(code):
                 continue
             shares = Shares(
-                tuple(table.get(code, 0) / base.total for table, base in zip(tables, bases, strict=True)),
-                now.get(code, 0) / new.total,
+                tuple(table.get(code, 0) / base.counted for table, base in zip(tables, bases, strict=True)),
+                now.get(code, 0) / new.counted,
             )
             # Equal values are one comparison: of a function that calls nothing, of calls that always come together.
             cases.setdefault(shares, {}).setdefault(code, cumulative)
@@ -195,8 +193,7 @@ def _against(verdict: Verdict, new: Observed, bases: list[Observed]) -> None:
     for (shares, functions), test in zip(cases.items(), tests, strict=True):
         before = sum(share * n for share, n in zip(shares.bases, counts, strict=True)) / sum(counts)
         for code, cumulative in functions.items():
-            value = (new.cumulative if cumulative else new.flat).get(code, 0)
-            grown = Growth(code, cumulative, before, shares.new, value, test.chance, test.alarm)
+            grown = Growth(code, cumulative, before, shares.new, test.chance, test.alarm)
             if grown.growth > verdict.max_growth and test.chance <= test.alarm:
                 verdict.growths.append(grown._replace(lines=_lines(grown, new, bases)))
     verdict.growths.sort(key=lambda one: (one.before - one.now, one.code))
@@ -208,7 +205,7 @@ def _against(verdict: Verdict, new: Observed, bases: list[Observed]) -> None:
 
 def _samples(seen: Observed, bases: int) -> float:
     if bases == 1 and seen.kind.unit == "nanoseconds":
-        return min(seen.samples, seen.total / BLOCK_NS)
+        return min(seen.samples, seen.counted / BLOCK_NS)
     # The noise is learned as a multiple of what this would give, so any number that is the same for all will do.
     return seen.samples or (1000.0 if bases > 1 else 0.0)
 
@@ -222,8 +219,8 @@ def _lines(grown: Growth, new: Observed, bases: list[Observed]) -> tuple[GrownLi
     found = []
     for spot, value in table(new).items():
         if spot.code == grown.code and spot.line:
-            before = sum(table(base).get(spot, 0) / base.total for base in bases) / len(bases)
-            line = GrownLine(spot.line, before, value / new.total)
+            before = sum(table(base).get(spot, 0) / base.counted for base in bases) / len(bases)
+            line = GrownLine(spot.line, before, value / new.counted)
             if line.now > line.before:
                 found.append(line)
     return tuple(sorted(found, key=lambda line: (line.before - line.now, line.line))[:MAX_LINES])

@@ -10,9 +10,9 @@ function's chance is the mean over the grid, weighted by what its own bases say 
 One base shows nothing of that. There n is taken to be as small as if the program stayed in one place for BLOCK_NS, and
 the dispersion from the differences to the new recording, as most functions have not changed.
 
-Every test has a part of the false-alarm rate, proportional to p(1-p) for the share p of all recordings together, so
-that much CPU time is watched more closely than little; the sum of the parts is the rate (Bonferroni), and holds however
-the functions depend on each other.
+Every test has a part of the false-alarm rate, proportional to (p(1-p))^1.5 for the share p of all recordings
+together, so that much CPU time is watched more closely than little: there growth shows, and many small functions lose
+nothing by it. The sum of the parts is the rate (Bonferroni), and holds however the functions depend on each other.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ BLOCK_NS = 10_000_000
 """With one base: CPU time of a thread that counts as one sample, however often it was looked at."""
 ENOUGH = 10.0
 """Samples in all bases together from which on a function helps to learn the noise."""
-GRID = tuple(1.4**step for step in range(28))
+GRID = tuple(1.15 ** min(step, 7) * 1.4 ** max(step - 7, 0) for step in range(32))
 """Dispersions that a function may have, up to some 10,000. None is below that of independent samples: a function that
 happened to be steady is not known to be."""
+PART = 1.5
 PRIOR = 1.0
-"""How many functions the prior counts for; a dispersion d has 1/d of it."""
+"""How many functions the prior counts for; of a dispersion d it has a part proportional to 1/d²."""
 ROUNDS = 60
 _BINS = 8
 """Per unit of the logarithm: dispersions that are told apart while they are learned."""
@@ -88,7 +89,7 @@ def compare(shares: Sequence[Shares], bases: Sequence[float], new: float, rate: 
         (sum(share * n for share, n in zip(one.bases, bases, strict=True)) + one.new * new) / all_samples
         for one in shares
     ]
-    parts = [max(p * (1 - p), 0.0) for p in pooled]
+    parts = [max(p * (1 - p), 0.0) ** PART for p in pooled]
     whole = sum(parts) or 1.0
     own = [_dispersion(one.bases, bases) for one in shares]
     counted = [one for one, p in zip(own, pooled, strict=True) if min(p, 1 - p) * all_bases >= ENOUGH]

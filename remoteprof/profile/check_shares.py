@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
-from remoteprof.profile.model import EMPTY_STACK, Location, Profile, ValueType
+from remoteprof.profile.model import EMPTY_STACK, Location, Profile, Sample, ValueType
 from remoteprof.profile.table import column_of
 
+COUNT = ValueType("samples", "count")
 NOT_CODE = ("[unsampled]", "[truncated]", "[unmatched]", EMPTY_STACK)
 """Frames that tell of the recording, not of the program."""
 _NOT_CODE_START = "[unreadable"
@@ -31,12 +32,20 @@ class Spot(NamedTuple):
     line: int
 
 
+MOST = 4
+"""Times the typical value of a sample that one counts for at most. A sampler that had no core for a while puts all that
+ran meanwhile on the next sample: the sum is right, but such a sample would outweigh hundreds."""
+
+
 @dataclass(slots=True)
 class Observed:
     """What one recording says of one column. Values are in its unit; `cumulative` counts a function once a stack."""
 
     kind: ValueType
     total: int = 0
+    """All of it."""
+    counted: int = 0
+    """What shares are of: without what was not sampled, and each sample for no more than MOST typical ones."""
     flat: dict[Code, int] = field(default_factory=dict)
     cumulative: dict[Code, int] = field(default_factory=dict)
     flat_lines: dict[Spot, int] = field(default_factory=dict)
@@ -52,12 +61,11 @@ def observe(profile: Profile, sample_type: str | None = None) -> Observed:
         sample_type = "cpu"
     column = column_of(profile, sample_type)
     seen = Observed(profile.sample_types[column])
+    seen.total = sum(sample.values[column] for sample in profile.samples)
     known: dict[int, tuple[Spot, ...]] = {}
-    for sample in profile.samples:
-        value = sample.values[column]
-        if not value:
-            continue
-        seen.total += value
+    rows = _rows(profile, column)
+    for sample, _, value in rows:
+        seen.counted += value
         stack: list[Spot] = []
         for location in sample.locations:
             spots = known.get(id(location))
@@ -72,8 +80,32 @@ def observe(profile: Profile, sample_type: str | None = None) -> Observed:
             _add(seen.cumulative_lines, spot, value)
         for code in {spot.code for spot in stack}:
             _add(seen.cumulative, code, value)
-    seen.samples = _effective(profile, column)
+    seen.samples = _effective(profile, seen, rows)
     return seen
+
+
+def _rows(profile: Profile, column: int) -> list[tuple[Sample, int, int]]:
+    """The samples that have a value, each with how many it is the sum of (0 = the profile does not tell), and its
+    value, or as much of it as counts."""
+    try:
+        counts = profile.sample_types.index(COUNT)
+    except ValueError:
+        return [(sample, 0, sample.values[column]) for sample in profile.samples if sample.values[column]]
+    rows = [
+        (sample, sample.values[counts], sample.values[column])
+        for sample in profile.samples
+        if sample.values[counts] > 0 and sample.values[column]
+    ]
+    # The median over samples of what one has.
+    single = sorted((value / count, count) for _, count, value in rows)
+    half = sum(count for _, count in single) / 2
+    typical = 0.0
+    for value, count in single:
+        typical = value
+        half -= count
+        if half <= 0:
+            break
+    return [(sample, count, min(value, max(round(MOST * typical * count), 1))) for sample, count, value in rows]
 
 
 def _add(sums: dict[_Key, int], key: _Key, value: int) -> None:
@@ -93,25 +125,15 @@ def is_code(code: Code) -> bool:
     return code.name not in NOT_CODE and not code.name.startswith(_NOT_CODE_START)
 
 
-def _effective(profile: Profile, column: int) -> float:
+def _effective(profile: Profile, seen: Observed, rows: list[tuple[Sample, int, int]]) -> float:
     """(Σw)² / Σw² over the samples' values w. A row is the sum of many samples, so the spread of single values is
     estimated from that between rows (one-way analysis of variance)."""
-    kind = profile.sample_types[column]
-    counts = next((n for n, one in enumerate(profile.sample_types) if one == ValueType("samples", "count")), None)
-    if counts is None:
-        total = sum(sample.values[column] for sample in profile.samples)
-        if kind.unit == "count":
+    ticks, total = sum(count for _, count, _ in rows), seen.counted
+    if not ticks:
+        if seen.kind.unit == "count":
             return float(total)
-        return total / profile.period if profile.period and profile.period_type.unit == kind.unit else 0.0
-    rows = [
-        (sample.values[counts], sample.values[column])
-        for sample in profile.samples
-        if sample.values[counts] > 0 and sample.values[column]
-    ]
-    ticks, total = sum(count for count, _ in rows), sum(value for _, value in rows)
-    if not ticks or not total:
-        return 0.0
+        return total / profile.period if profile.period and profile.period_type.unit == seen.kind.unit else 0.0
     mean = total / ticks
-    spread = sum(value * value / count for count, value in rows) - total * total / ticks
+    spread = sum(value * value / count for _, count, value in rows) - total * total / ticks
     variance = max(spread / (len(rows) - 1), 0.0) if len(rows) > 1 else 0.0
-    return ticks * mean * mean / (mean * mean + variance)
+    return ticks * mean * mean / (mean * mean + variance) if mean else 0.0
