@@ -22,6 +22,7 @@ COMMANDS = {
     "convert": ("profiles", "Write a profile in another format."),
     "merge": ("profiles", "Add profiles up."),
     "diff": ("profiles", "Show what changed between two profiles."),
+    "check": ("check", "Fail if a profile does not hold limits, or grew against others."),
 }
 """Command → (module of this package, what it does)."""
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 import click
 
 from remoteprof.cli.text import say
-from remoteprof.errors import RemoteprofError, UsageError
+from remoteprof.errors import RemoteprofError
 
 if TYPE_CHECKING:
+    from remoteprof.profile.legacy import Names
     from remoteprof.profile.model import Profile
 
 MAX_INT64 = (1 << 63) - 1
@@ -35,17 +36,22 @@ def moment(value: str | int) -> int:
     return nanoseconds
 
 
-def opened(path: str, signed: bool = False, time_ns: int | None = None) -> Profile:
-    """The profile at `path` ("-" = stdin), of any format that is read. What is to be told of it goes to stderr, and
-    into its comments."""
+def opened(path: str, signed: bool = False, time_ns: int | None = None, symbols: bool = False) -> Profile:
+    """The profile at `path` ("-" = stdin), of any format that is read; `symbols`: with names from files at hand, where
+    it has none. What is to be told of it goes to stderr, and into its comments."""
     from remoteprof.profile.loading import load, parse, read
+
+    names: Names | None = None
+    if symbols:
+        from remoteprof.profile import at_hand
+
+        names = at_hand.names
 
     if path == "-":
         content = read(sys.stdin.buffer) if sys.stdin is not None else b""
-        profile = parse(content, "stdin", signed=signed)
+        profile = parse(content, "stdin", signed=signed, names=names)
     else:
-        # What symbolizes native code at hand goes here, as `names`.
-        profile = load(path, signed=signed)
+        profile = load(path, signed=signed, names=names)
     if time_ns is not None:
         profile.time_ns = time_ns
     say(*(f"warning: {path}: {note}" for note in profile.notes))
@@ -65,18 +71,20 @@ _format = click.option(
 @click.option("-o", "--output", metavar="OUT", required=True, help="Where to; - = stdout.")
 @_format
 @click.option("--time", "time_ns", type=moment, help="When the recording began: ISO 8601 or Unix seconds.")
+@click.option("--symbols/--no-symbols", default=True, help="Find names in the mapped files.  [default: on]")
 @_signed
-def convert(profile: str, output: str, form: str | None, time_ns: int | None, signed: bool) -> None:
+def convert(profile: str, output: str, form: str | None, time_ns: int | None, symbols: bool, signed: bool) -> None:
     """Write profile IN (- = stdin) in another format.
 
     IN is pprof, compressed or not, or a CPU profile of gperftools; which one is seen from its content.
+    Addresses without a name get theirs from the mapped files, where these are here and have the same build id.
     """
     from remoteprof.formats import choose, save
     from remoteprof.sinks import open_sink
 
     choose(output, form)
     open_sink(output).check()
-    save(opened(profile, signed, time_ns), output, form)
+    save(opened(profile, signed, time_ns, symbols), output, form)
 
 
 @click.command()
@@ -129,18 +137,17 @@ def diff(
 ) -> None:
     """Show what changed from profile BASE to NEW, the largest change first.
 
-    With -o the difference is written as pprof, which `go tool pprof -top` shows as one.
+    With -o the difference is written as a profile: as pprof, which `go tool pprof -top` shows as one, or as a flame
+    graph (.html, .svg), red where NEW has more and blue where it has less; a box is as wide as both profiles together.
     """
     from remoteprof.cli.text import printable
-    from remoteprof.formats import FORMATS, choose, save
+    from remoteprof.formats import choose, save
     from remoteprof.profile.diff import diff as compare
     from remoteprof.sinks import open_sink
     from remoteprof.sinks.file import writing_stdout
 
     if output is not None:
-        # The place for a flame graph of differences.
-        if choose(output, form)[0] is not FORMATS["pprof"]:
-            raise UsageError("a difference is written as pprof only", "give OUT the suffix .pb.gz")
+        choose(output, form)
         open_sink(output).check()
     found = compare(opened(base, signed), opened(new, signed), sample_type, normalize=normalize)
     say(*(f"note: {note}" for note in found.notes))

@@ -68,8 +68,9 @@ class Frames:
             if location.lines:
                 frames = tuple(self._function(line.function, mapping) for line in reversed(location.lines))
             else:
-                module = _base(mapping.file) if mapping else ""
-                frames = (self._number(Frame(f"{location.address:#x}", "", 0, shown(module))),)
+                # Not one frame an address: nobody knows where one function ends and the next begins.
+                module = shown(_base(mapping.file)) if mapping else ""
+                frames = (self._number(Frame(shown(f"[{module or 'unknown'}]"), "", 0, module)),)
             self._locations[id(location)] = frames
             self._alive.append(location)
         return frames

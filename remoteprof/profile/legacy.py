@@ -86,7 +86,7 @@ def parse(content: bytes, time_ns: int = 0, names: Names | None = None) -> Profi
     profile.mappings = _mappings(content[end * size : end * size + MAX_MAPS + 1], profile.notes)
     _samples(profile, words, counts)
     if names is not None:
-        _name(profile, names)
+        name(profile, names)
     return profile
 
 
@@ -177,24 +177,32 @@ def _samples(profile: Profile, words: array[int], counts: dict[bytes, int]) -> N
         profile.samples.append(Sample(tuple(places), [count, count * profile.period]))
 
 
-def _name(profile: Profile, names: Names) -> None:
-    """Gives every location its lines, each distinct address being asked for once."""
-    inside: dict[int, dict[int, Location]] = {}
+def name(profile: Profile, names: Names) -> None:
+    """Gives every location its lines that has none, each distinct address being asked for once. A mapping that says of
+    itself that it has functions was looked at by whoever made the profile, and stays as it is."""
+    sampled: dict[int, dict[int, Location]] = {}
+    inside: dict[int, dict[int, dict[int, Location]]] = {}
     for sample in profile.samples:
         for location in sample.locations:
-            if location.mapping is not None:
-                inside.setdefault(id(location.mapping), {})[location.address] = location
+            mapping = location.mapping
+            if mapping is not None:
+                sampled.setdefault(id(mapping), {})[id(location)] = location
+            if mapping is not None and not mapping.has_functions and not location.lines:
+                # Several locations of one address are one that was written twice: all of them are named.
+                inside.setdefault(id(mapping), {}).setdefault(location.address, {})[id(location)] = location
     functions: dict[tuple[str, str, str, int], Function] = {}
     for mapping in profile.mappings:
-        places = list(inside.get(id(mapping), {}).values())
-        if not places:
+        asked = inside.get(id(mapping), {})
+        if not asked:
             continue
-        found = names(mapping, [location.address for location in places])
-        for location, chain in zip(places, found, strict=True):
-            for name in chain:
-                key = (name.name, name.system_name, name.file, name.start_line)
+        found = names(mapping, list(asked))
+        for same, chain in zip(asked.values(), found, strict=True):
+            for one in chain:
+                key = (one.name, one.system_name, one.file, one.start_line)
                 function = functions.setdefault(key, Function(*key))
-                location.lines.append(Line(function, name.line, name.column))
+                for location in same.values():
+                    location.lines.append(Line(function, one.line, one.column))
+        places = sampled[id(mapping)].values()
         lines = [location.lines for location in places]
         mapping.has_functions = all(lines)
         mapping.has_filenames = all(of and all(line.function.file for line in of) for of in lines)

@@ -47,6 +47,9 @@ def parse(content: bytes, name: str, *, signed: bool = False, names: legacy.Name
         # Only the head decides; the whole of a pprof profile is unpacked where it is read.
         if content.startswith(GZIP) and legacy.is_legacy(head(content, 64)):
             return legacy.parse(inflate(content, MAX_FILE), names=names)
-        return parse_pprof(content, signed=signed)
+        profile = parse_pprof(content, signed=signed)
+        if names is not None:
+            legacy.name(profile, names)
+        return profile
     except RemoteprofError as error:
         raise type(error)(f"{name}: {error.message}", error.hint) from None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -247,11 +247,11 @@ class Profile:
 
 
 def leaf_function(sample: Sample) -> Function:
-    """The function that was running, named after its address where it has no other name."""
+    """The function that was running; code without a name goes by its module, as `[libz.so.1]`."""
     if not sample.locations:
         return Function(EMPTY_STACK, EMPTY_STACK)
     leaf = sample.locations[0]
     if leaf.lines:
         return leaf.lines[0].function
     file = leaf.mapping.file if leaf.mapping else ""
-    return Function(f"{leaf.address:#x}", "", file)
+    return Function(f"[{PurePosixPath(file).name or 'unknown'}]", "", file)

@@ -43,13 +43,58 @@ def without_build_ids(raw: str) -> str:
 def test_it_is_what_pprof_makes_of_it(recorded: Path, converted: Path, tmp_path: Path) -> None:
     theirs = tmp_path / "theirs.pb.gz"
     go_pprof("-proto", f"-output={theirs}", "-symbolize=none", recorded)
-    ours = without_build_ids(go_pprof("-raw", "-symbolize=none", converted))
+    plain = tmp_path / "plain.pb.gz"
+    assert cli.remoteprof("convert", recorded, "-o", plain, "--no-symbols").status == 0
+    ours = without_build_ids(go_pprof("-raw", "-symbolize=none", plain))
     assert "cpu/nanoseconds" in ours and "libprofiler" in ours
     assert ours.splitlines() == without_build_ids(go_pprof("-raw", "-symbolize=none", theirs)).splitlines()
 
 
-def test_its_addresses_are_those_of_the_functions(converted: Path) -> None:
-    top = go_pprof("-top", "-cum", converted)
+def test_its_addresses_are_those_of_the_functions(recorded: Path, tmp_path: Path) -> None:
+    plain = tmp_path / "plain.pb.gz"
+    assert cli.remoteprof("convert", recorded, "-o", plain, "--no-symbols").status == 0
+    check_shares(go_pprof("-top", "-cum", plain))
+
+
+def test_the_files_at_hand_give_names(converted: Path) -> None:
+    # pprof finds none itself: what it shows was in the profile.
+    check_shares(go_pprof("-top", "-cum", "-symbolize=none", converted))
+    assert "burns.c" in go_pprof("-raw", "-symbolize=none", converted)
+
+
+def test_an_unsymbolized_profile_gets_names_too(recorded: Path, converted: Path, tmp_path: Path) -> None:
+    plain, named = tmp_path / "plain.pb.gz", tmp_path / "named.pb.gz"
+    cli.remoteprof("convert", recorded, "-o", plain, "--no-symbols")
+    assert not pprof.load(plain).message.function
+    assert cli.remoteprof("convert", plain, "-o", named).status == 0
+    expected = go_pprof("-raw", "-symbolize=none", converted)
+    assert go_pprof("-raw", "-symbolize=none", named) == expected
+    # And once it has names nothing is added.
+    again = tmp_path / "again.pb.gz"
+    assert cli.remoteprof("convert", named, "-o", again).status == 0
+    assert again.read_bytes() == named.read_bytes()
+
+
+def test_another_build_lends_no_names(recorded: Path, tmp_path: Path) -> None:
+    plain, named = tmp_path / "plain.pb.gz", tmp_path / "named.pb.gz"
+    cli.remoteprof("convert", recorded, "-o", plain, "--no-symbols")
+    program = recorded.with_name("burns")
+    saved = program.with_name("saved")
+    program.rename(saved)
+    try:
+        source = ROOT / "tests" / "targets" / "burns.c"
+        subprocess.run(["gcc", "-g", "-O2", str(source), "-o", str(program), "-lprofiler"], check=True)
+        assert cli.remoteprof("convert", plain, "-o", named).status == 0
+        assert not {"main", "middle", "leaf"} & pprof.load(named).functions()
+        program.unlink()
+        os.mkfifo(program)
+        assert cli.remoteprof("convert", plain, "-o", named).status == 0
+        assert not {"main", "middle", "leaf"} & pprof.load(named).functions()
+    finally:
+        saved.replace(program)
+
+
+def check_shares(top: str) -> None:
     shares = {line.split()[-1]: float(line.split()[4].rstrip("%")) for line in top.splitlines()[5:]}
     assert shares["main"] > 95
     assert shares["middle"] >= shares["leaf"] > 10

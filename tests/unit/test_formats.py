@@ -190,15 +190,15 @@ def test_a_program_that_slept_is_shown_by_wall_time():
     assert default_column(simple(*rows, kinds=[COUNT, CPU, COUNT], default="cpu")) == 1
 
 
-def test_inlined_calls_are_frames_and_addresses_have_names():
+def test_inlined_calls_are_frames_and_addresses_go_by_their_module():
     inner, outer = Function("inner", "", "a.c", 1), Function("outer", "", "a.c", 9)
     library = Mapping(0x1000, 0x2000, 0, "/lib/x.so")
     stack = (Location([Line(inner, 2), Line(outer, 10)], library, 0x1004), Location([], library, 0x1008))
     profile = Profile([CPU], [Sample(stack, [5])])
-    assert written(profile, ".folded") == b"0x1008;outer;inner 5\n"
+    assert written(profile, ".folded") == b"[x.so];outer;inner 5\n"
     frames = json.loads(written(profile, ".speedscope.json"))["shared"]["frames"]
     assert {"name": "inner", "file": "a.c", "line": 1} in frames
-    assert {"name": "0x1008", "file": "x.so"} in frames
+    assert {"name": "[x.so]", "file": "x.so"} in frames
 
 
 def test_speedscope_has_types_then_threads():
@@ -339,3 +339,17 @@ def test_each_suffix_names_one_format():
     assert choose("a.json", "gecko") == (FORMATS["gecko"], ".gecko.json")
     assert choose("a", "flamegraph")[1] == ".html"
     assert choose("a.svg", "flamegraph")[1] == ".svg"
+
+
+def test_addresses_without_a_name_are_added_up():
+    library, bare = Mapping(0x1000, 0x2000, 0, "/lib/libz.so.1.2.13"), Mapping()
+    places = [Location([], library, 0x1000 + step) for step in range(4)] + [
+        Location([], bare, 7),
+        Location([], None, 9),
+    ]
+    profile = Profile([CPU], [Sample((place,), [10]) for place in places])
+    assert written(profile, ".folded") == b"[libz.so.1.2.13] 40\n[unknown] 20\n"
+    assert b"[libz.so.1.2.13] (40 nanoseconds" in written(profile, ".svg")
+    heaviest = profile.heaviest(5, "cpu")
+    assert [(one.function.name, one.value) for one in heaviest] == [("[libz.so.1.2.13]", 40), ("[unknown]", 20)]
+    assert [(row.function.name, row.flat) for row in profile.top()] == [("[libz.so.1.2.13]", 40), ("[unknown]", 20)]

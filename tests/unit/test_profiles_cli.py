@@ -142,6 +142,25 @@ def test_diff_as_a_profile(run, two, tmp_path):
     assert run("diff", "base.pb.gz", "new.pb.gz", "-o", "-")[0] == 0
 
 
+def test_diff_as_a_flame_graph(run, two, tmp_path):
+    assert run("diff", "base.pb.gz", "new.pb.gz", "-o", "diff.svg") == (0, "", "")
+    image = (tmp_path / "diff.svg").read_text()
+    assert "a (300000000 nanoseconds" in image and "b (-400000000 nanoseconds" in image
+    assert "hsl(4," in image and "hsl(214," in image
+    assert run("diff", "base.pb.gz", "new.pb.gz", "-o", "diff.html") == (0, "", "")
+    assert (tmp_path / "diff.html").read_bytes().startswith(b"<!DOCTYPE html>")
+    assert run("diff", "base.pb.gz", "new.pb.gz", "-o", "diff.folded") == (0, "", "")
+    folded = (tmp_path / "diff.folded").read_text()
+    assert folded == "main;a 300000000\nmain;b -400000000\nmain;b\\x1b[31m 400000000\n"
+
+
+def test_what_no_difference_can_be_written_as(run, two, tmp_path):
+    code, out, err = run("diff", "base.pb.gz", "new.pb.gz", "-o", "diff.speedscope.json")
+    assert (code, out) == (1, "")
+    assert "speedscope cannot show negative values" in err and ".html" in err
+    assert not (tmp_path / "diff.speedscope.json").exists()
+
+
 def test_a_profile_from_stdin(two, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     content = (tmp_path / "base.pb.gz").read_bytes()

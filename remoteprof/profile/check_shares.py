@@ -1,0 +1,139 @@
+"""A profile as the gate sees it: what each function and each of its lines has of one column, and how many independent
+samples that rests on. Small beside the profile, so that many base profiles fit into memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import PurePosixPath
+from typing import NamedTuple, TypeVar
+
+from remoteprof.profile.model import EMPTY_STACK, Location, Profile, Sample, ValueType
+from remoteprof.profile.table import column_of
+
+COUNT = ValueType("samples", "count")
+NOT_CODE = ("[unsampled]", "[truncated]", "[unmatched]", EMPTY_STACK)
+"""Frames that tell of the recording, not of the program."""
+_NOT_CODE_START = "[unreadable"
+_Key = TypeVar("_Key")
+
+
+class Code(NamedTuple):
+    """A function over recordings and builds: `place` is its source file, or else the base name of its module. Unlike
+    FunctionId it has no build id: what is checked is mostly a new build."""
+
+    name: str
+    place: str
+
+
+class Spot(NamedTuple):
+    """A line of a function; 0 = unknown."""
+
+    code: Code
+    line: int
+
+
+MOST = 4
+"""Times the typical value of a sample that one counts for at most. A sampler that had no core for a while puts all that
+ran meanwhile on the next sample: the sum is right, but such a sample would outweigh hundreds."""
+
+
+@dataclass(slots=True)
+class Observed:
+    """What one recording says of one column. Values are in its unit; `cumulative` counts a function once a stack."""
+
+    kind: ValueType
+    total: int = 0
+    """All of it."""
+    counted: int = 0
+    """What shares are of: without what was not sampled, and each sample for no more than MOST typical ones."""
+    flat: dict[Code, int] = field(default_factory=dict)
+    cumulative: dict[Code, int] = field(default_factory=dict)
+    flat_lines: dict[Spot, int] = field(default_factory=dict)
+    cumulative_lines: dict[Spot, int] = field(default_factory=dict)
+    samples: float = 0.0
+    """The effective number of samples, (Σw)² / Σw²; 0 = the profile does not tell."""
+
+
+def observe(profile: Profile, sample_type: str | None = None) -> Observed:
+    """Adds a profile up, by default by `cpu` where it has that, else by its default type. Raises UsageError for a
+    profile without the type, and for values below zero."""
+    if sample_type is None and any(kind.type == "cpu" for kind in profile.sample_types):
+        sample_type = "cpu"
+    column = column_of(profile, sample_type)
+    seen = Observed(profile.sample_types[column])
+    seen.total = sum(sample.values[column] for sample in profile.samples)
+    known: dict[int, tuple[Spot, ...]] = {}
+    rows = _rows(profile, column)
+    for sample, _, value in rows:
+        seen.counted += value
+        stack: list[Spot] = []
+        for location in sample.locations:
+            spots = known.get(id(location))
+            if spots is None:
+                spots = known[id(location)] = spots_of(location)
+            stack += spots
+        if not stack:
+            continue
+        _add(seen.flat, stack[0].code, value)
+        _add(seen.flat_lines, stack[0], value)
+        for spot in set(stack):
+            _add(seen.cumulative_lines, spot, value)
+        for code in {spot.code for spot in stack}:
+            _add(seen.cumulative, code, value)
+    seen.samples = _effective(profile, seen, rows)
+    return seen
+
+
+def _rows(profile: Profile, column: int) -> list[tuple[Sample, int, int]]:
+    """The samples that have a value, each with how many it is the sum of (0 = the profile does not tell), and its
+    value, or as much of it as counts."""
+    try:
+        counts = profile.sample_types.index(COUNT)
+    except ValueError:
+        return [(sample, 0, sample.values[column]) for sample in profile.samples if sample.values[column]]
+    rows = [
+        (sample, sample.values[counts], sample.values[column])
+        for sample in profile.samples
+        if sample.values[counts] > 0 and sample.values[column]
+    ]
+    # The median over samples of what one has.
+    single = sorted((value / count, count) for _, count, value in rows)
+    half = sum(count for _, count in single) / 2
+    typical = 0.0
+    for value, count in single:
+        typical = value
+        half -= count
+        if half <= 0:
+            break
+    return [(sample, count, min(value, max(round(MOST * typical * count), 1))) for sample, count, value in rows]
+
+
+def _add(sums: dict[_Key, int], key: _Key, value: int) -> None:
+    sums[key] = sums.get(key, 0) + value
+
+
+def spots_of(location: Location) -> tuple[Spot, ...]:
+    """The functions and lines at a location, the innermost inlined call first."""
+    module = PurePosixPath(location.mapping.file).name if location.mapping is not None else ""
+    if not location.lines:
+        return (Spot(Code(f"[{module or 'unknown'}]", module), 0),)
+    return tuple(Spot(Code(line.function.name, line.function.file or module), line.line) for line in location.lines)
+
+
+def is_code(code: Code) -> bool:
+    """Whether a frame is a part of the program."""
+    return code.name not in NOT_CODE and not code.name.startswith(_NOT_CODE_START)
+
+
+def _effective(profile: Profile, seen: Observed, rows: list[tuple[Sample, int, int]]) -> float:
+    """(Σw)² / Σw² over the samples' values w. A row is the sum of many samples, so the spread of single values is
+    estimated from that between rows (one-way analysis of variance)."""
+    ticks, total = sum(count for _, count, _ in rows), seen.counted
+    if not ticks:
+        if seen.kind.unit == "count":
+            return float(total)
+        return total / profile.period if profile.period and profile.period_type.unit == seen.kind.unit else 0.0
+    mean = total / ticks
+    spread = sum(value * value / count for _, count, value in rows) - total * total / ticks
+    variance = max(spread / (len(rows) - 1), 0.0) if len(rows) > 1 else 0.0
+    return ticks * mean * mean / (mean * mean + variance) if mean else 0.0
