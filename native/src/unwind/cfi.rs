@@ -18,6 +18,8 @@ use super::stack::Stack;
 const MAX_ENTRIES: usize = 2 << 20;
 /// Largest instruction program of one function: beyond it no table is believed.
 const MAX_PROGRAM_BYTES: usize = 256 << 10;
+/// rax and rdx.
+const EXCEPTION_ARGUMENTS: [Register; 2] = [Register(0), Register(1)];
 /// Most steps of one expression.
 const MAX_EXPRESSION_STEPS: u32 = 256;
 
@@ -103,6 +105,8 @@ pub struct Found {
     pub rule: Rule,
     /// Whether the frame is a signal trampoline's.
     pub signal: bool,
+    /// Where the function starts, as a file address, if it is one of those that throw exceptions.
+    pub throws: Option<u64>,
 }
 
 impl Cfi {
@@ -246,7 +250,11 @@ fn rule_in<'a, S: UnwindSection<Slice<'a>>>(
     address: u64,
 ) -> Option<Found> {
     let (row, _, signal) = row_in(section, bases, offset, context, address)?;
-    Some(Found { rule: translate(section, row).unwrap_or(Rule::Evaluate), signal })
+    let rule = translate(section, row).unwrap_or(Rule::Evaluate);
+    // What leaves by __builtin_eh_return saves rax and rdx, which a landing pad gets its arguments in; nothing else does.
+    let throws = EXCEPTION_ARGUMENTS.iter().all(|&register| row.register(register).is_some());
+    let start = if throws { section.fde_from_offset(bases, offset, S::cie_from_offset).ok() } else { None };
+    Some(Found { rule, signal, throws: start.map(|fde| fde.initial_address()) })
 }
 
 /// The rule of a row, if it is simple enough.

@@ -31,6 +31,7 @@ mod regions;
 mod registers;
 mod rule;
 mod stack;
+mod throws;
 
 pub use regions::OpenFile;
 pub use registers::Registers;
@@ -95,6 +96,8 @@ pub enum Reason {
     StackPointer,
     /// The table makes no sense.
     BadTable,
+    /// Between an exception's throw and its handler, where the stack is neither the one's nor the other's.
+    Throwing,
 }
 
 impl Reason {
@@ -107,6 +110,7 @@ impl Reason {
             Reason::LostRegister => "a register is lost",
             Reason::StackPointer => "stack pointer out of order",
             Reason::BadTable => "bad unwind table",
+            Reason::Throwing => "an exception on its way to its handler",
         }
     }
 }
@@ -122,6 +126,8 @@ struct Known {
     guess: bool,
     /// A call ends here.
     after_call: bool,
+    /// Where the function starts, if it throws exceptions; 0 for all others.
+    throws: u64,
 }
 
 /// Unwinds the threads of one process.
@@ -259,7 +265,8 @@ impl Unwinder {
             let mapping = region.map_or(NO_MAPPING, |region| region.index);
             frames.push(NativeFrame { pc, lookup: lookup(pc, exact), sp: registers.sp(), mapping });
             // A call through a wild pointer: the return address is all that was pushed.
-            let wild = Known { rule: Rule::RETURN, region: 0, signal: false, guess: true, after_call: false };
+            let wild =
+                Known { rule: Rule::RETURN, region: 0, signal: false, guess: true, after_call: false, throws: 0 };
             let known = known.unwrap_or(wild);
             let caller = match self.step(memory, &registers, known, exact, &stack) {
                 Ok(caller) => caller,
@@ -273,7 +280,16 @@ impl Unwinder {
             if caller.ip() == 0 {
                 return if known.guess { End::Truncated(Reason::NoTables) } else { End::Bottom };
             }
-            (registers, exact, guessed) = (caller, known.signal, known.guess);
+            let mut interrupted = known.signal;
+            if known.throws != 0 && !throws::is_called(memory, caller.ip(), known.throws) {
+                let after_call = self.look_up(memory, caller.ip(), false).is_some_and(|known| known.after_call);
+                if !exact || after_call {
+                    return End::Truncated(Reason::Throwing);
+                }
+                // Its last instructions: what it goes to is no return address, but a landing pad.
+                interrupted = true;
+            }
+            (registers, exact, guessed) = (caller, interrupted, known.guess);
         }
     }
 
@@ -335,18 +351,20 @@ impl Unwinder {
         let address = lookup(pc, exact);
         let index = self.regions.find(address)?;
         let region = self.regions.get(index)?;
-        let known = |rule, after_call| Known { rule, region: index as u32, signal: false, guess: false, after_call };
+        let known =
+            |rule, after_call| Known { rule, region: index as u32, signal: false, guess: false, after_call, throws: 0 };
         if region.is_vsyscall() {
             return Some(known(Rule::RETURN, false));
         }
         let file = address.wrapping_sub(region.bias);
         let tables = region.elf.iter().flat_map(|elf| [&elf.exceptions, &elf.debug]).flatten();
         let found = tables.filter_map(|table| table.rule(&mut self.context, file)).next();
+        let throws = found.and_then(|found| found.throws).map_or(0, |start| start.wrapping_add(region.bias));
         if exact
             && let Some(found) = found
             && !found.signal
         {
-            return Some(known(found.rule, false));
+            return Some(Known { throws, ..known(found.rule, false) });
         }
         let code = Code::read(memory, pc);
         let after_call = !exact && code.is_after_call();
@@ -357,7 +375,7 @@ impl Unwinder {
             return Some(Known { signal: true, ..known(Rule::Signal, false) });
         }
         if let Some(found) = found {
-            return Some(Known { signal: found.signal, ..known(found.rule, after_call) });
+            return Some(Known { signal: found.signal, throws, ..known(found.rule, after_call) });
         }
         let entry = region.elf.as_ref().is_some_and(|elf| elf.is_entry(file));
         if entry || (!exact && code.is_musl_thread()) {

@@ -386,3 +386,7 @@ impl Native {
 fn switches(mapping: &Mapping) -> bool {
     mapping.path.rsplit('/').next().is_some_and(|name| name.starts_with("_greenlet."))
 }
+
+#[cfg(test)]
+#[path = "native_tests.rs"]
+mod tests;
