@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
+from remoteprof.errors import UsageError
 from remoteprof.profile.model import EMPTY_STACK, Label, Location, Profile, Sample, ValueType
 from remoteprof.profile.table import column_of
 
@@ -62,6 +63,8 @@ def observe(profile: Profile, sample_type: str | None = None) -> Observed:
     column = column_of(profile, sample_type)
     seen = Observed(profile.sample_types[column])
     seen.total = sum(sample.values[column] for sample in profile.samples)
+    if any(sample.values[column] < 0 for sample in profile.samples):
+        raise UsageError("values below zero: this is a difference", "check the profile that was recorded")
     known: dict[int, tuple[Spot, ...]] = {}
     rows = _rows(profile, column)
     for sample, _, value in rows:
