@@ -132,6 +132,12 @@ def check(
     if not (against or limits or budgets):
         raise UsageError("nothing to check", "give --against BASE, --max REGEX=LIMIT or --budget cpu=12s")
     paths = expanded(against)
+    others = [path for path in paths if not _same(path, profile)]
+    if paths and not others:
+        raise UsageError("the only base profile is the profile itself", "give --against another one")
+    if len(others) < len(paths):
+        say("note: the profile itself is left out of what it is compared with")
+    paths = others
 
     def bases() -> Iterator[Profile]:
         for path in paths:
@@ -159,6 +165,13 @@ def check(
         hint = f"see what changed: remoteprof diff {paths[0]} {profile} --normalize" if verdict.growths else ""
         raise CheckFailed(f"check failed: {verdict.failures} of what was asked for does not hold", hint)
     say(*([] if as_json else ["check passed"]))
+
+
+def _same(path: str, other: str) -> bool:
+    try:
+        return Path(path).samefile(other)
+    except OSError:
+        return False
 
 
 def _append(path: str, text: str) -> None:

@@ -101,9 +101,12 @@ def compare(shares: Sequence[Shares], bases: Sequence[float], new: float, rate: 
         if part == 0:
             tests.append(Test(1.0, 0.0))
             continue
-        weights = noise.of(dispersion)
         before = sum(_angle(share, n) * n for share, n in zip(one.bases, bases, strict=True)) / all_bases
         distance = _angle(one.new, new) - before
+        if distance <= 0:
+            tests.append(Test(1.0, rate * part / whole))
+            continue
+        weights = noise.of(dispersion)
         distance /= math.sqrt(1 / comparable + 1 / all_bases)
         chance = sum(w * normal(distance / math.sqrt(of)) for w, of in zip(weights, GRID, strict=True) if w > 1e-12)
         # The scale is not good for a handful of samples: there the exact test of two counts decides.

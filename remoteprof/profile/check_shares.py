@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
-from remoteprof.profile.model import EMPTY_STACK, Location, Profile, Sample, ValueType
+from remoteprof.errors import UsageError
+from remoteprof.profile.model import EMPTY_STACK, Label, Location, Profile, Sample, ValueType
 from remoteprof.profile.table import column_of
 
 COUNT = ValueType("samples", "count")
@@ -62,6 +63,8 @@ def observe(profile: Profile, sample_type: str | None = None) -> Observed:
     column = column_of(profile, sample_type)
     seen = Observed(profile.sample_types[column])
     seen.total = sum(sample.values[column] for sample in profile.samples)
+    if any(sample.values[column] < 0 for sample in profile.samples):
+        raise UsageError("values below zero: this is a difference", "check the profile that was recorded")
     known: dict[int, tuple[Spot, ...]] = {}
     rows = _rows(profile, column)
     for sample, _, value in rows:
@@ -126,14 +129,24 @@ def is_code(code: Code) -> bool:
 
 
 def _effective(profile: Profile, seen: Observed, rows: list[tuple[Sample, int, int]]) -> float:
-    """(Σw)² / Σw² over the samples' values w. A row is the sum of many samples, so the spread of single values is
-    estimated from that between rows (one-way analysis of variance)."""
+    """(Σw)² / Σw² over the samples' values w.
+
+    A row is the sum of many samples, so the spread of single values is estimated from that between rows (one-way
+    analysis of variance). Rows of different labels, such as those of a busy and of an idle thread, differ for other
+    reasons, and are not compared."""
+    groups: dict[tuple[Label, ...], list[tuple[int, int]]] = {}
+    for sample, count, value in rows:
+        groups.setdefault(sample.labels, []).append((count, value))
     ticks, total = sum(count for _, count, _ in rows), seen.counted
     if not ticks:
-        if seen.kind.unit == "count":
-            return float(total)
-        return total / profile.period if profile.period and profile.period_type.unit == seen.kind.unit else 0.0
-    mean = total / ticks
-    spread = sum(value * value / count for _, count, value in rows) - total * total / ticks
-    variance = max(spread / (len(rows) - 1), 0.0) if len(rows) > 1 else 0.0
-    return ticks * mean * mean / (mean * mean + variance) if mean else 0.0
+        one = 1 if seen.kind.unit == "count" else profile.period if profile.period_type.unit == seen.kind.unit else 0
+        return total / one if one else 0.0
+    squares = within = 0.0
+    for group in groups.values():
+        count, value = sum(count for count, _ in group), sum(value for _, value in group)
+        squares += value * value / count
+        within += sum(value * value / count for count, value in group) - value * value / count
+    # Within rows the squares are as between them, for each sample instead of each row.
+    freedom = len(rows) - len(groups)
+    squares += ticks * max(within, 0.0) / freedom if freedom else 0.0
+    return total * total / squares if squares else 0.0

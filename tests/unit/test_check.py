@@ -220,8 +220,8 @@ def test_command_as_json(run, tmp_path):
         (["same.pb.gz", "--max", "a=x"], 2, "neither a share"),
         (["same.pb.gz", "--budget", "cpu"], 2, "not of the form TYPE=VALUE"),
         (["same.pb.gz", "--budget", "cpu=x"], 2, "not a duration"),
-        (["same.pb.gz", "--against", "same.pb.gz", "--max-regression", "x"], 2, "not a share"),
-        (["same.pb.gz", "--against", "same.pb.gz", "--false-alarms", "0"], 2, "above 0"),
+        (["same.pb.gz", "--against", "base-0.pb.gz", "--max-regression", "x"], 2, "not a share"),
+        (["same.pb.gz", "--against", "base-0.pb.gz", "--false-alarms", "0"], 2, "above 0"),
         (["same.pb.gz", "--budget", "cpu=1h", "--summary", "none/x"], 1, "cannot write none/x"),
     ],
 )
@@ -229,6 +229,32 @@ def test_wrong_use(run, arguments, code, problem):
     exit_code, out, err = run(*arguments)
     assert (exit_code, out) == (code, "")
     assert problem in err and err.startswith("error: ")
+
+
+def test_a_profile_is_not_compared_with_itself(run):
+    _, out, err = run("worse.pb.gz", "--against", "*.pb.gz", "--json")
+    told = json.loads(out)
+    assert "worse.pb.gz" not in told["against"] and len(told["against"]) == 6
+    assert err.startswith("note: the profile itself is left out")
+    assert run("same.pb.gz", "--against", "same.pb.gz")[0] == 2
+
+
+def test_a_difference_is_no_recording(run, tmp_path):
+    simple({**EVEN, "a main": -5}).save(tmp_path / "odd.pb.gz")
+    code, _, err = run("odd.pb.gz", "--against", "same.pb.gz")
+    assert code == 1 and "below zero" in err
+    with pytest.raises(UsageError, match="this is a difference"):
+        check(simple({**EVEN, "a main": -5}), bases())
+
+
+def test_a_pause_of_the_sampler_outweighs_nothing():
+    new = simple(EVEN)
+    (late,) = (sample for sample in new.samples if sample.locations[0].lines[0].function.name == "c")
+    late.values[1] += 10**10  # all the CPU time of a second without a core, on one sample
+    assert new.total("cpu") == 9 * 10**10
+    verdict = check(new, bases())
+    assert verdict.total == 9 * 10**10
+    assert verdict.samples < 8000
 
 
 def test_markdown_of_many_is_cut():
