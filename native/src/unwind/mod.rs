@@ -128,6 +128,15 @@ struct Known {
     after_call: bool,
     /// Where the function starts, if it throws exceptions; 0 for all others.
     throws: u64,
+    /// It is about to leave for a handler.
+    leaving: bool,
+}
+
+impl Known {
+    /// What a table or a check says of ordinary code.
+    fn new(rule: Rule, region: u32, after_call: bool) -> Known {
+        Known { rule, region, signal: false, guess: false, after_call, throws: 0, leaving: false }
+    }
 }
 
 /// Unwinds the threads of one process.
@@ -265,9 +274,10 @@ impl Unwinder {
             let mapping = region.map_or(NO_MAPPING, |region| region.index);
             frames.push(NativeFrame { pc, lookup: lookup(pc, exact), sp: registers.sp(), mapping });
             // A call through a wild pointer: the return address is all that was pushed.
-            let wild =
-                Known { rule: Rule::RETURN, region: 0, signal: false, guess: true, after_call: false, throws: 0 };
-            let known = known.unwrap_or(wild);
+            let known = known.unwrap_or(Known { guess: true, ..Known::new(Rule::RETURN, 0, false) });
+            if known.leaving {
+                return End::Truncated(Reason::Throwing);
+            }
             let caller = match self.step(memory, &registers, known, exact, &stack) {
                 Ok(caller) => caller,
                 Err(end) => return end,
@@ -351,8 +361,7 @@ impl Unwinder {
         let address = lookup(pc, exact);
         let index = self.regions.find(address)?;
         let region = self.regions.get(index)?;
-        let known =
-            |rule, after_call| Known { rule, region: index as u32, signal: false, guess: false, after_call, throws: 0 };
+        let known = |rule, after_call| Known::new(rule, index as u32, after_call);
         if region.is_vsyscall() {
             return Some(known(Rule::RETURN, false));
         }
@@ -360,11 +369,12 @@ impl Unwinder {
         let tables = region.elf.iter().flat_map(|elf| [&elf.exceptions, &elf.debug]).flatten();
         let found = tables.filter_map(|table| table.rule(&mut self.context, file)).next();
         let throws = found.and_then(|found| found.throws).map_or(0, |start| start.wrapping_add(region.bias));
+        let leaving = throws != 0 && throws::is_leaving(memory, pc);
         if exact
             && let Some(found) = found
             && !found.signal
         {
-            return Some(Known { throws, ..known(found.rule, false) });
+            return Some(Known { throws, leaving, ..known(found.rule, false) });
         }
         let code = Code::read(memory, pc);
         let after_call = !exact && code.is_after_call();
@@ -375,7 +385,7 @@ impl Unwinder {
             return Some(Known { signal: true, ..known(Rule::Signal, false) });
         }
         if let Some(found) = found {
-            return Some(Known { signal: found.signal, throws, ..known(found.rule, after_call) });
+            return Some(Known { signal: found.signal, throws, leaving, ..known(found.rule, after_call) });
         }
         let entry = region.elf.as_ref().is_some_and(|elf| elf.is_entry(file));
         if entry || (!exact && code.is_musl_thread()) {

@@ -2,8 +2,14 @@
 //! handler's frame over those that they saved on entry, the return address among them, before they leave for it: in
 //! between, their tables lead to the handler's function at a stack pointer that is not its own.
 
+use iced_x86::{Decoder, DecoderOptions, FlowControl, Mnemonic, OpKind, Register};
+
 use crate::memory::Memory;
 
+/// Bytes and instructions looked at for the way out.
+const WAY_OUT: (usize, usize) = (384, 80);
+/// Most calls on it: `_Unwind_DebugHook`.
+const WAY_OUT_CALLS: usize = 1;
 /// Most jumps between a call and the function called.
 const MAX_JUMPS: usize = 3;
 /// Bytes of the longest call, and of the longest start of a PLT entry.
@@ -54,6 +60,29 @@ pub fn is_called(memory: &dyn Memory, pc: u64, start: u64) -> bool {
     target == start
 }
 
+/// Whether a function that throws is about to leave for a handler at `pc`: the registers that it saved are the handler's
+/// by then, also while it still has a return address of its own. `__builtin_eh_return` ends in a move to the stack
+/// pointer; what is before `uw_install_context_1` has one call more on its way there.
+pub fn is_leaving(memory: &dyn Memory, pc: u64) -> bool {
+    let mut code = [0; WAY_OUT.0];
+    // The end of the code may be near.
+    let size = [WAY_OUT.0, WAY_OUT.0 / 4].into_iter().find(|&size| memory.read(pc, &mut code[..size]).is_ok());
+    let Some(size) = size else { return false };
+    let mut calls = 0;
+    for instruction in Decoder::with_ip(64, &code[..size], pc, DecoderOptions::NONE).iter().take(WAY_OUT.1) {
+        let to_stack = instruction.mnemonic() == Mnemonic::Mov && instruction.op0_register() == Register::RSP;
+        if to_stack && instruction.op1_kind() == OpKind::Register && instruction.op1_register() != Register::RBP {
+            return true;
+        }
+        match instruction.flow_control() {
+            FlowControl::Next | FlowControl::ConditionalBranch => {}
+            FlowControl::Call if calls < WAY_OUT_CALLS => calls += 1,
+            _ => return false,
+        }
+    }
+    false
+}
+
 fn relative(next: u64, distance: [u8; 4]) -> u64 {
     next.wrapping_add_signed(i64::from(i32::from_le_bytes(distance)))
 }
@@ -84,6 +113,25 @@ mod tests {
         bytes[0x20..0x20 + entry.len()].copy_from_slice(entry);
         bytes[0x40..0x48].copy_from_slice(&slot.to_le_bytes());
         is_called(&Bytes(bytes), BASE + 0x10, START)
+    }
+
+    #[test]
+    fn the_way_to_a_handler() {
+        let leaving = |code: &[u8]| {
+            let mut bytes = code.to_vec();
+            bytes.resize(0x400, 0x90);
+            is_leaving(&Bytes(bytes), BASE)
+        };
+        let call = [0xe8, 0, 0, 0, 0];
+        // mov 0(%rbp),%rbp; mov %rcx,%rsp; pop %rcx; jmp *%rcx
+        let end = [0x48, 0x8b, 0x6d, 0, 0x48, 0x89, 0xcc, 0x59, 0xff, 0xe1];
+        assert!(leaving(&end));
+        assert!(leaving(&[&call[..], &end].concat()));
+        assert!(!leaving(&[&call[..], &call, &end].concat()));
+        // mov %rbp,%rsp is an ordinary end, and so is ret; nothing but nops is none.
+        assert!(!leaving(&[0x48, 0x89, 0xec, 0x5d, 0xc3]));
+        assert!(!leaving(&[&[0xc3][..], &end].concat()));
+        assert!(!leaving(&[]));
     }
 
     #[test]
