@@ -161,8 +161,11 @@ fn every_version() {
                     examples.push(what);
                 }
             } else {
-                let native: Vec<String> =
-                    stop.frames.iter().map(|frame| format!("{:x} {}", frame.sp, live.name(frame))).collect();
+                let native: Vec<String> = stop
+                    .frames
+                    .iter()
+                    .map(|frame| format!("{:x} {:x} {}", frame.sp, frame.pc, live.name(frame)))
+                    .collect();
                 examples.push(format!("{:?} {:x?} {} {native:#?}", stop.end, stack.groups, stack.frames.len()));
             }
         }

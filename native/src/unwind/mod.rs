@@ -35,7 +35,7 @@ mod throws;
 
 pub use regions::OpenFile;
 pub use registers::Registers;
-pub use stack::StackCopy;
+pub use stack::{StackCopy, copy_start};
 
 use cfi::Context;
 use code::Code;
@@ -255,7 +255,6 @@ impl Unwinder {
     ) -> End {
         frames.clear();
         self.budget = MAX_FOLLOWED;
-        let stack = Stack(pieces);
         let (mut registers, mut exact, mut guessed) = (*start, true, false);
         loop {
             let pc = registers.ip();
@@ -278,6 +277,7 @@ impl Unwinder {
             if known.leaving {
                 return End::Truncated(Reason::Throwing);
             }
+            let stack = Stack::of_frame(pieces, registers.sp(), !exact);
             let caller = match self.step(memory, &registers, known, exact, &stack) {
                 Ok(caller) => caller,
                 Err(end) => return end,

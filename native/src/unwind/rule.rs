@@ -91,12 +91,11 @@ pub fn frame(
             Saved::LOST => caller.forget(register),
             Saved(words) => {
                 let at = cfa.wrapping_add_signed(i64::from(words) * 8);
-                // Below sp it has been popped: the register has it.
-                if at >= sp {
-                    match stack.read(at) {
-                        Some(value) => caller.set(register, value),
-                        None => caller.forget(register),
-                    }
+                match stack.read(at) {
+                    Some(value) => caller.set(register, value),
+                    // It has been popped: the register has it.
+                    None if at < sp => {}
+                    None => caller.forget(register),
                 }
             }
         }
@@ -138,4 +137,26 @@ const MAX_FRAME_BYTES: u64 = 8 << 20;
 /// What an address that was not copied means.
 pub fn missing(address: u64, sp: u64) -> End {
     if address < sp { End::Truncated(Reason::StackPointer) } else { End::NeedMore { address } }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::stack::StackCopy;
+    use super::*;
+
+    /// The last instructions of libffi's `ffi_call_unix64`: CFA = rbp + 32, rbp saved at CFA - 16, sp = rbp + 24 already.
+    #[test]
+    fn a_register_saved_in_the_red_zone() {
+        let bytes: Vec<u8> = [0, 0, 0x7777, 0x5555].into_iter().flat_map(u64::to_le_bytes).collect();
+        let pieces = [StackCopy { address: 0x1000, bytes: &bytes }];
+        let registers = Registers::new(0x4000, 0x1018, 0x1000);
+        let mut saved = [Saved::SAME; 6];
+        saved[1] = Saved(-2);
+        let step =
+            |has_called| frame(&registers, &Stack::of_frame(&pieces, 0x1018, has_called), (6, false, 32), &saved);
+        let caller = step(false).unwrap();
+        assert_eq!((caller.ip(), caller.sp(), caller.get(RBP)), (0x5555, 0x1020, Some(0x7777)));
+        // Those that it has called may have used it.
+        assert_eq!(step(true).unwrap().get(RBP), Some(0x1000));
+    }
 }

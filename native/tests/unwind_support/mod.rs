@@ -14,7 +14,7 @@ use _native::target::Mapping;
 use _native::target::linux::Process;
 use _native::target::procfs;
 use _native::target::ptrace::{self, Change};
-use _native::unwind::{End, NativeFrame, Registers, StackCopy, Unwinder};
+use _native::unwind::{End, NativeFrame, Registers, StackCopy, Unwinder, copy_start};
 use object::{Object, ObjectSymbol, SymbolKind};
 
 pub mod program;
@@ -112,10 +112,11 @@ impl Live {
 
     fn copy(&self, sp: u64) -> Option<(u64, Vec<u8>)> {
         let mapping = self.mappings.iter().find(|mapping| mapping.start <= sp && sp < mapping.end)?;
-        let size = (mapping.end - sp).min(MAX_COPY);
+        let start = copy_start(sp);
+        let size = (mapping.end - start).min(MAX_COPY);
         let mut bytes = vec![0; size as usize];
-        self.process.read(sp, &mut bytes).ok()?;
-        Some((sp, bytes))
+        self.process.read(start, &mut bytes).ok()?;
+        Some((start, bytes))
     }
 
     /// Stops a thread after a random time, copies, lets it run, and unwinds. None if the thread has ended.
@@ -144,7 +145,8 @@ impl Live {
         }
         let mut copies = Vec::from_iter(self.copy(registers.rsp));
         if let Some((address, bytes)) = copies.first() {
-            let second = self.unwinder.signal_stack(&StackCopy { address: *address, bytes });
+            let used = &bytes[(registers.rsp - address) as usize..];
+            let second = self.unwinder.signal_stack(&StackCopy { address: registers.rsp, bytes: used });
             copies.extend(second.and_then(|sp| self.copy(sp)));
         }
         read(&self.process);

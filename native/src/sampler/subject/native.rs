@@ -12,7 +12,7 @@ use crate::tables::{FrameId, FrameKind, Tables};
 use crate::target::Mapping;
 use crate::target::linux::Process;
 use crate::target::sys;
-use crate::unwind::{End, NativeFrame, Reason, Registers, StackCopy, Unwinder};
+use crate::unwind::{End, NativeFrame, Reason, Registers, StackCopy, Unwinder, copy_start};
 
 /// Bytes of a stack copied while its base is not known.
 pub const FIRST_COPY: u32 = 16 << 10;
@@ -160,8 +160,9 @@ impl Native {
     }
 
     fn region(&self, sp: u64, stack: &ThreadStack) -> Option<Region> {
-        let size = stack.base.checked_sub(sp).filter(|&size| (1..=u64::from(self.max_stack)).contains(&size))?;
-        Some(Region { address: sp, size: size as u32 })
+        let address = copy_start(sp);
+        let size = stack.base.checked_sub(address).filter(|&size| size <= u64::from(self.max_stack))?;
+        (stack.base > sp).then_some(Region { address, size: size as u32 })
     }
 
     /// Copies what the first read did not. The thread stands still.
@@ -177,6 +178,7 @@ impl Native {
             return Ok(());
         }
         self.copy_pages(memory, snapshot, sp, stack.want)?;
+        // Not its red zone: the frame of an earlier signal may be left there.
         let copy = StackCopy { address: sp, bytes: snapshot.piece(sp, self.max_stack as usize) };
         if let Some(interrupted) = self.unwinder.signal_stack(&copy) {
             self.interrupted = interrupted;
@@ -190,9 +192,9 @@ impl Native {
 
     /// Copies by pages: those that are there are kept.
     fn copy_pages(&self, memory: &dyn Memory, snapshot: &mut Snapshot, sp: u64, want: u32) -> Result<(), ReadError> {
-        let end = sp.saturating_add(u64::from(want.clamp(FIRST_COPY, self.max_stack)));
-        let mut pages = Vec::with_capacity((end - sp).div_ceil(PAGE) as usize + 1);
-        let mut at = sp;
+        let mut at = copy_start(sp);
+        let end = at.saturating_add(u64::from(want.clamp(FIRST_COPY, self.max_stack)));
+        let mut pages = Vec::with_capacity((end - at).div_ceil(PAGE) as usize + 1);
         while at < end {
             let next = ((at | (PAGE - 1)).saturating_add(1)).min(end);
             pages.push(Region { address: at, size: (next - at) as u32 });
@@ -243,7 +245,10 @@ impl Native {
 
     fn unwind(&mut self, process: &Process, snapshot: &Snapshot, start: &Registers) -> End {
         let most = self.max_stack as usize;
-        let piece = |address| StackCopy { address, bytes: snapshot.piece(address, most) };
+        let piece = |sp| {
+            let address = copy_start(sp);
+            StackCopy { address, bytes: snapshot.piece(address, most) }
+        };
         let pieces = [piece(start.sp()), piece(self.interrupted)];
         let used = if self.interrupted == 0 { &pieces[..1] } else { &pieces[..] };
         self.unwinder.unwind(process, start, used, &mut self.frames)
@@ -252,7 +257,7 @@ impl Native {
     /// Notes that `address` was missing; false if it cannot be had.
     fn want(&self, sp: u64, address: u64, stack: &mut ThreadStack) -> bool {
         let from = if self.interrupted != 0 && address >= self.interrupted { self.interrupted } else { sp };
-        let needed = address.checked_sub(from).filter(|&needed| needed < u64::from(self.max_stack));
+        let needed = address.checked_sub(copy_start(from)).filter(|&needed| needed < u64::from(self.max_stack));
         let Some(needed) = needed else { return false };
         let before = stack.want;
         stack.want = (needed as u32 + FIRST_COPY).max(before.saturating_mul(4)).min(self.max_stack);
