@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,12 @@ if TYPE_CHECKING:
     from support.graph import Show
 
     from remoteprof.profile.model import Profile
+
+
+def pytest_configure() -> None:
+    """Tests, and the programs that they start, see Ctrl-C as from a terminal, also where a shell started us in the
+    background and with it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(params=VERSIONS)

@@ -72,7 +72,7 @@ def test_dump(native, target):
 
 def test_an_interrupt_in_the_host_ends_the_sampler(native, target, monkeypatch):
     samplers = []
-    monkeypatch.setattr(native.Link, "receive", lambda self, timeout: signal.raise_signal(signal.SIGINT))
+    monkeypatch.setattr(native.Link, "receive", lambda self, timeout: signal.default_int_handler(signal.SIGINT, None))
     monkeypatch.setattr("remoteprof.session.Sampler", lambda **given: samplers.append(Sampler(**given)) or samplers[0])
     with pytest.raises(KeyboardInterrupt):
         remoteprof.record(target.pid)
