@@ -25,7 +25,6 @@ class Writer:
         self._strings: dict[str, int] = {"": 0}
         self._texts = [""]
         self._empty = 0
-        self._verbatim = False
         self._mappings: dict[int, int] = {}
         self._locations: dict[int, int] = {}
         self._functions: dict[int, int] = {}
@@ -33,7 +32,6 @@ class Writer:
     def write(self, profile: Profile) -> None:
         """Writes all of `profile`."""
         part = self._part
-        self._verbatim = profile.verbatim
         part.sample_type.extend(self._value_type(kind) for kind in profile.sample_types)
         if profile.period_type.type:
             part.period_type.CopyFrom(self._value_type(profile.period_type))
@@ -120,7 +118,7 @@ class Writer:
         for line in location.lines:
             message.line.add(
                 function_id=self._function(line.function),
-                line=line.line if self._verbatim else max(line.line, 0),
+                line=line.line,
                 column=line.column,
             )
         return number
@@ -132,19 +130,11 @@ class Writer:
             self._part.function.add(
                 id=number,
                 name=self._string(function.name),
-                system_name=self._string(function.system_name if self._verbatim else _system_name(function)),
+                system_name=self._string(function.system_name),
                 filename=self._string(function.file),
                 start_line=function.start_line,
             )
         return number
-
-
-def _system_name(function: Function) -> str:
-    """pprof takes a name with `<` for C++ and drops what is in the brackets, unless system_name shows that the name was
-    made from another one. Python's `<module>` would be lost."""
-    if "<" in function.name and function.name == function.system_name:
-        return f"{function.file}:{function.name}"
-    return function.system_name
 
 
 def utf8(text: str) -> bytes:

@@ -116,7 +116,6 @@ class _Reader:
             drop_frames=self._text(head.drop_frames),
             keep_frames=self._text(head.keep_frames),
             doc_url=self._text(head.doc_url),
-            verbatim=True,
         )
 
     def _read_mappings(self, part: pb.Profile) -> None:

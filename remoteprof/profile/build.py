@@ -195,6 +195,10 @@ class Builder:
         return location
 
     def _function(self, name: str, system_name: str, file: str, start_line: int) -> Function:
+        if "<" in name and name == system_name:
+            # pprof takes such a name for C++ and drops what is in the brackets, unless system_name shows that it was
+            # made from another one: Python's `<module>` would be lost.
+            system_name = f"{file}:{name}"
         key = (name, system_name, file, max(start_line, 0))
         function = self._functions.get(key)
         if function is None:

@@ -99,7 +99,6 @@ class Merger:
             keep_frames=_one(profile.keep_frames for profile in profiles),
             doc_url=_one(profile.doc_url for profile in profiles),
             notes=list(dict.fromkeys(note for profile in profiles for note in profile.notes)),
-            verbatim=all(profile.verbatim for profile in profiles),
         )
 
     def _add(self, profile: Profile) -> None:

@@ -127,8 +127,6 @@ class Profile:
     """How the recording went: the object of `--stats`. Empty for a profile that was loaded."""
     notes: list[str] = field(default_factory=list)
     """What whoever reads the profile should be told, such as a lowered rate. Part of the comments when written."""
-    verbatim: bool = field(default=False, compare=False)
-    """Whether function names are another writer's, to be written as they are."""
 
     def index(self, sample_type: str) -> int:
         """The column of `sample_type`, such as "cpu". Raises KeyError."""

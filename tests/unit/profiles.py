@@ -145,5 +145,4 @@ def profiles(draw):
         drop_frames=draw(_text),
         keep_frames=draw(_text),
         doc_url=draw(_text),
-        verbatim=True,
     )
