@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from remoteprof import _native
 from remoteprof.errors import RemoteprofError
 from remoteprof.modules import VDSO_MAX, Module, Reader
-from remoteprof.modules.elf import is_mapped
+from remoteprof.modules.elf import is_mapped, open_regular
 
 if TYPE_CHECKING:
     from remoteprof.debuginfod import Debuginfod
@@ -99,11 +99,11 @@ class Symbols:
         are in memory, the perf map as it is so far."""
         with contextlib.suppress(OSError, RemoteprofError):
             self._read_perf_map()
+        mappings = list(mappings)
         for mapping in mappings:
             if mapping.path == "[vdso]":
                 self._image(mapping)
-            elif mapping.path.startswith("/"):
-                self._id_in_memory(mapping)
+        self._look_at_ids(mapping for mapping in mappings if mapping.path.startswith("/"))
 
     def lines(self, mappings: Sequence[Mapping], addresses: Iterable[int]) -> dict[int, list[Line]]:
         """The functions at each of `addresses`, the innermost inlined call first. Addresses of which nothing is known
@@ -168,7 +168,8 @@ class Symbols:
             return self._symbolize(mapping, image, addresses, "") if image else [[] for _ in addresses]
         if not mapping.path.startswith("/"):
             return [[] for _ in addresses]
-        build_id = self._id_in_memory(mapping)
+        self._look_at_ids([mapping])
+        build_id = self._ids[mapping.device, mapping.inode, mapping.path]
         descriptor = self._open(mapping)
         if descriptor is None:
             self._sources[mapping.device, mapping.inode, mapping.path] = Sources(refused="the file is not to be found")
@@ -227,9 +228,10 @@ class Symbols:
         """The mapped file, open; None where it is not to be found any more."""
         for path in self._reader.places(mapping):
             try:
-                # O_NONBLOCK: a pipe put in the file's place must not hold us up.
-                descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+                descriptor = open_regular(path)
             except (OSError, ValueError):
+                continue
+            if descriptor is None:
                 continue
             if is_mapped(descriptor, os.fstat(descriptor), mapping):
                 return descriptor
@@ -242,18 +244,20 @@ class Symbols:
                 self._vdso = self._target.read(mapping.start, min(mapping.end - mapping.start, VDSO_MAX))
         return self._vdso
 
-    def _id_in_memory(self, mapping: Mapping) -> str:
-        """The build id of what is mapped, whatever became of the file; "" = not known."""
-        key = (mapping.device, mapping.inode, mapping.path)
-        if key not in self._ids:
-            self._ids[key] = ""
-            with contextlib.suppress(OSError, RemoteprofError, ValueError):
-                for other in self._target.mappings():
-                    if (other.device, other.inode, other.path) == key and other.offset == 0:
-                        head = self._target.read(other.start, min(other.end - other.start, HEAD_MAX))
+    def _look_at_ids(self, mappings: Iterable[Mapping]) -> None:
+        """The build ids of what is mapped, whatever became of the files; "" = not known."""
+        new = {(mapping.device, mapping.inode, mapping.path) for mapping in mappings} - self._ids.keys()
+        if not new:
+            return
+        self._ids.update(dict.fromkeys(new, ""))
+        with contextlib.suppress(OSError, RemoteprofError):
+            for mapping in self._target.mappings():
+                key = (mapping.device, mapping.inode, mapping.path)
+                if key in new and mapping.offset == 0:
+                    new.remove(key)
+                    with contextlib.suppress(OSError, ValueError):
+                        head = self._target.read(mapping.start, min(mapping.end - mapping.start, HEAD_MAX))
                         self._ids[key] = _native.build_id(head)
-                        break
-        return self._ids[key]
 
     def _read_perf_map(self) -> bytes:
         # The pid may be another process's by now.

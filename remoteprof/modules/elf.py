@@ -39,15 +39,28 @@ def build_id_of_image(image: bytes) -> str:
 def build_id_of_file(path: str, mapping: Line | Mapping) -> str | None:
     """The build id of the file at `path`, "" = none; None where it is not the file of `mapping`. Raises OSError and
     BadElf. Each file is read once."""
-    # O_NONBLOCK: a pipe put in the file's place must not hold us up.
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    descriptor = open_regular(path)
+    if descriptor is None:
+        return None
     try:
         status = os.fstat(descriptor)
-        if not stat.S_ISREG(status.st_mode) or not is_mapped(descriptor, status, mapping):
+        if not is_mapped(descriptor, status, mapping):
             return None
         return _cached(_Key((status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size), descriptor))
     finally:
         os.close(descriptor)
+
+
+def open_regular(path: str) -> int | None:
+    """A descriptor to read the regular file at `path` with; None for any other kind of file: a pipe would hold us up,
+    and some devices do things when they are opened. Raises OSError."""
+    place = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISREG(os.fstat(place).st_mode):
+            return None
+        return os.open(f"/proc/self/fd/{place}", os.O_RDONLY | os.O_CLOEXEC)
+    finally:
+        os.close(place)
 
 
 class _Key:

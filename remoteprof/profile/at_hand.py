@@ -7,10 +7,10 @@ newer build nor a namesake does.
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Sequence
 
 from remoteprof import _native
+from remoteprof.modules.elf import open_regular
 from remoteprof.profile.legacy import Name
 from remoteprof.profile.model import Mapping
 
@@ -22,13 +22,12 @@ def names(mapping: Mapping, addresses: Sequence[int]) -> list[list[Name]]:
     if not mapping.build_id or not mapping.file.startswith("/"):
         return nothing
     try:
-        # O_NONBLOCK: a pipe in the file's place must not hold us up.
-        descriptor = os.open(mapping.file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+        descriptor = open_regular(mapping.file)
     except (OSError, ValueError):
         return nothing
+    if descriptor is None:
+        return nothing
     try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return nothing
         # A profile may say that an address is where it is not.
         inside = [address for address in addresses if mapping.start <= address < mapping.limit]
         told = _native.symbolize(
