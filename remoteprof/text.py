@@ -1,6 +1,8 @@
-"""Names from foreign memory made harmless."""
+"""Names from foreign memory: made harmless, and made short."""
 
 from __future__ import annotations
+
+import posixpath
 
 
 def printable(text: str) -> str:
@@ -8,6 +10,11 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(character if character.isprintable() else _escaped(ord(character)) for character in text)
+
+
+def base_name(path: str) -> str:
+    """The last part of a path of either system; the whole where that is empty."""
+    return posixpath.basename(path.replace("\\", "/")) or path
 
 
 def _escaped(code: int) -> str:

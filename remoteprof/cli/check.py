@@ -126,8 +126,8 @@ def check(
     """
     from remoteprof.cli.check_report import as_json_text, as_lines, as_markdown
     from remoteprof.cli.profiles import opened
-    from remoteprof.cli.text import printable
     from remoteprof.sinks.file import writing_stdout
+    from remoteprof.text import printable
 
     if not (against or limits or budgets):
         raise UsageError("nothing to check", "give --against BASE, --max REGEX=LIMIT or --budget cpu=12s")

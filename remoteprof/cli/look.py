@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remoteprof.cli.options import pid as process_id
-from remoteprof.cli.text import printable
 from remoteprof.sinks.file import writing_stdout
+from remoteprof.text import printable
 
 if TYPE_CHECKING:
     from remoteprof.symbols import Sources

@@ -140,11 +140,11 @@ def diff(
     With -o the difference is written as a profile: as pprof, which `go tool pprof -top` shows as one, or as a flame
     graph (.html, .svg), red where NEW has more and blue where it has less; a box is as wide as both profiles together.
     """
-    from remoteprof.cli.text import printable
     from remoteprof.formats import choose, save
     from remoteprof.profile.diff import diff as compare
     from remoteprof.sinks import open_sink
     from remoteprof.sinks.file import writing_stdout
+    from remoteprof.text import printable
 
     if output is not None:
         choose(output, form)

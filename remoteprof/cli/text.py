@@ -7,7 +7,7 @@ import math
 import re
 import sys
 
-from remoteprof.text import printable as printable
+from remoteprof.text import printable
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(us|ms|s|m|h|)")
 _SIZE = re.compile(r"([0-9]{1,12})(|[KkMmGg])(?:i?B)?")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import posixpath
 import re
 from typing import NamedTuple
 
 from remoteprof.errors import RemoteprofError
-from remoteprof.profile.model import EMPTY_STACK, Function, Location, Mapping, Profile, Sample
-from remoteprof.text import printable
+from remoteprof.profile.model import EMPTY_STACK, Function, Location, Mapping, Profile, Sample, module_frame
+from remoteprof.profile.table import column_of
+from remoteprof.text import base_name, printable
 
 MAX_NAME = 4096
 """Characters of a name that are kept: some C++ names are longer than any reader likes."""
@@ -69,8 +69,8 @@ class Frames:
                 frames = tuple(self._function(line.function, mapping) for line in reversed(location.lines))
             else:
                 # Not one frame an address: nobody knows where one function ends and the next begins.
-                module = shown(_base(mapping.file)) if mapping else ""
-                frames = (self._number(Frame(shown(f"[{module or 'unknown'}]"), "", 0, module)),)
+                module = shown(base_name(mapping.file)) if mapping else ""
+                frames = (self._number(Frame(shown(module_frame(mapping)), "", 0, module)),)
             self._locations[id(location)] = frames
             self._alive.append(location)
         return frames
@@ -102,17 +102,13 @@ def shown(text: str) -> str:
     return text if len(text) <= MAX_NAME else text[: MAX_NAME - 1] + "…"
 
 
-def _base(path: str) -> str:
-    return posixpath.basename(path.replace("\\", "/")) or path
-
-
 def _module(function: Function, mapping: Mapping | None) -> str:
     if mapping is not None and mapping.file:
-        return _base(mapping.file)
+        return base_name(mapping.file)
     if function.name.startswith("[") or not function.file:
         return ""
     package = _PACKAGE.match(function.file)
-    return package[1].removesuffix(".py") if package else _base(function.file)
+    return package[1].removesuffix(".py") if package else base_name(function.file)
 
 
 def title(profile: Profile) -> str:
@@ -128,8 +124,7 @@ def default_column(profile: Profile) -> int:
     types = [kind.type for kind in profile.sample_types]
     if not types:
         raise RemoteprofError("the profile has no value types", "it shows nothing: record it again")
-    named = profile.default_sample_type
-    column = types.index(named) if named in types else len(types) - 1
+    column = column_of(profile)
     if "wall" in types and not any(sample.values[column] for sample in profile.samples):
         wall = types.index("wall")
         if any(sample.values[wall] for sample in profile.samples):

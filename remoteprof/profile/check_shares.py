@@ -4,12 +4,12 @@ samples that rests on. Small beside the profile, so that many base profiles fit 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
 from typing import NamedTuple, TypeVar
 
 from remoteprof.errors import UsageError
-from remoteprof.profile.model import EMPTY_STACK, Label, Location, Profile, Sample, ValueType
+from remoteprof.profile.model import EMPTY_STACK, Label, Location, Profile, Sample, ValueType, module_frame
 from remoteprof.profile.table import column_of
+from remoteprof.text import base_name
 
 COUNT = ValueType("samples", "count")
 NOT_CODE = ("[unsampled]", "[truncated]", "[unmatched]", EMPTY_STACK)
@@ -117,9 +117,9 @@ def _add(sums: dict[_Key, int], key: _Key, value: int) -> None:
 
 def spots_of(location: Location) -> tuple[Spot, ...]:
     """The functions and lines at a location, the innermost inlined call first."""
-    module = PurePosixPath(location.mapping.file).name if location.mapping is not None else ""
+    module = base_name(location.mapping.file) if location.mapping is not None else ""
     if not location.lines:
-        return (Spot(Code(f"[{module or 'unknown'}]", module), 0),)
+        return (Spot(Code(module_frame(location.mapping), module), 0),)
     return tuple(Spot(Code(line.function.name, line.function.file or module), line.line) for line in location.lines)
 
 

@@ -3,10 +3,9 @@ the next start of a program has it elsewhere, and the next build has something e
 
 from __future__ import annotations
 
-from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from remoteprof.profile.model import EMPTY_STACK, Location, Sample
+from remoteprof.profile.model import EMPTY_STACK, Location, Sample, module_frame
 
 
 class FunctionId(NamedTuple):
@@ -45,7 +44,7 @@ class Identities:
 
 def _functions(location: Location) -> list[FunctionId]:
     mapping = location.mapping
-    build_id, module = (mapping.build_id, mapping.file) if mapping is not None else ("", "")
+    build_id = mapping.build_id if mapping is not None else ""
     if location.lines:
         return [FunctionId(line.function.name, line.function.file, build_id) for line in location.lines]
-    return [FunctionId(f"[{PurePosixPath(module).name or 'unknown'}]", "", build_id)]
+    return [FunctionId(module_frame(mapping), "", build_id)]

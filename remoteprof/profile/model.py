@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from remoteprof.text import base_name
 
 if TYPE_CHECKING:
     from remoteprof.profile.diff import Diff
@@ -251,5 +253,9 @@ def leaf_function(sample: Sample) -> Function:
     leaf = sample.locations[0]
     if leaf.lines:
         return leaf.lines[0].function
-    file = leaf.mapping.file if leaf.mapping else ""
-    return Function(f"[{PurePosixPath(file).name or 'unknown'}]", "", file)
+    return Function(module_frame(leaf.mapping), "", leaf.mapping.file if leaf.mapping else "")
+
+
+def module_frame(mapping: Mapping | None) -> str:
+    """What code without a name is called: its module, as `[libz.so.1]`."""
+    return f"[{base_name(mapping.file) if mapping and mapping.file else 'unknown'}]"
