@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bench_tools import BIN, TARGET_CORE, TOOL_CORE
+from bench_tools import BIN, TARGET_CORE, TOOL_CORE, run_tool
 from support import builds, native, pprof
 from support.pprof import Frame
 from support.targets import started
@@ -33,13 +32,8 @@ class Result:
 
 
 def _cpu(command: list[str], output: Path | None = None) -> float:
-    """Runs a command and gives the CPU time of all its processes."""
-    with (output or Path(os.devnull)).open("wb") as stream:
-        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.DEVNULL)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"failed ({process.returncode}): {' '.join(command)}")
+    """Runs a command and gives the CPU time of all its processes, seconds."""
+    usage = run_tool(command, output)
     return usage.ru_utime + usage.ru_stime
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import resource
 import subprocess
 import sys
 import time
@@ -31,6 +32,21 @@ class Run:
     first_sample_ms: float = 0.0
     pause_p50_us: float = 0.0
     pause_p99_us: float = 0.0
+
+
+def run_tool(command: list[str], output: Path | None = None) -> resource.struct_rusage:
+    """Runs a command, its stdout to `output`, and gives what the kernel says of all its processes. Raises SystemExit if
+    it fails."""
+    with (output or Path(os.devnull)).open("wb") as stream:
+        process = subprocess.Popen(command, stdout=stream, stderr=subprocess.PIPE)
+    with process:
+        assert process.stderr is not None
+        errors = process.stderr.read().decode(errors="replace")
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"failed ({process.returncode}): {' '.join(command)}\n{errors}")
+    return usage
 
 
 @dataclass(frozen=True)
@@ -82,15 +98,7 @@ class Tool:
         output = directory / f"{self.name.replace(' ', '')}.{'pb.gz' if self.ours else 'raw'}"
         output.unlink(missing_ok=True)
         began = time.monotonic()
-        with subprocess.Popen(
-            self.command(pid, rate, seconds, output), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        ) as process:
-            assert process.stderr is not None
-            errors = process.stderr.read().decode(errors="replace")
-            _, status, usage = os.wait4(process.pid, 0)
-            process.returncode = os.waitstatus_to_exitcode(status)
-        if process.returncode:
-            raise SystemExit(f"{self.name} failed ({process.returncode}):\n{errors}")
+        usage = run_tool(self.command(pid, rate, seconds, output))
         run = Run(0, usage.ru_utime + usage.ru_stime, time.monotonic() - began, usage.ru_maxrss * 1024)
         if self.ours:
             stats = json.loads(output.with_suffix(".json").read_text(encoding="utf-8"))

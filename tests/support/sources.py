@@ -4,6 +4,7 @@ all of them is in tests/targets/native/legal.c and legal.rs."""
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 
 from support.native import ANY, DEEP, TURNS, Function, Legal, graph
@@ -28,7 +29,7 @@ class Text:
         return "\n".join(self.lines) + "\n"
 
 
-class Writer:
+class Writer(ABC):
     """Writes functions callees first."""
 
     def __init__(self, seed: int) -> None:
@@ -61,12 +62,13 @@ class Writer:
         self.legal.callbacks.add(f"run{index}")
         self.root(f"run{index}", first, "")
 
+    @abstractmethod
     def function(self, function: Function) -> None:
-        raise NotImplementedError
+        """A function with all that it calls."""
 
+    @abstractmethod
     def root(self, name: str, first: Function, loop: str) -> None:
         """The function that enters a chain, once or for ever."""
-        raise NotImplementedError
 
 
 class CWriter(Writer):
