@@ -8,10 +8,9 @@ use std::ops::Range;
 use std::os::fd::FromRawFd;
 use std::path::Path;
 
-use _native::error::ReadError;
-use _native::memory::Memory;
 use _native::symbols::{Arena, Bytes, Elf, Place, Symbolizer, elf, perfmap};
 use _native::target::Mapping;
+use _native::target::recorded::Recorded;
 use _native::unwind::{MAX_NATIVE_DEPTH, Registers, StackCopy, Unwinder};
 use object::LittleEndian;
 use object::read::elf::SectionHeader;
@@ -101,18 +100,6 @@ const BASE: u64 = 0x5555_0000_0000;
 const STACK: u64 = 0x7ffd_0000_0000;
 const STACK_WORDS: u64 = 1024;
 
-/// A file's bytes, as if all were mapped at [`BASE`].
-struct Image<'a>(&'a [u8]);
-
-impl Memory for Image<'_> {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
-        let at = usize::try_from(address.wrapping_sub(BASE)).map_err(|_| ReadError::Unmapped)?;
-        let end = at.checked_add(buffer.len()).ok_or(ReadError::Unmapped)?;
-        buffer.copy_from_slice(self.0.get(at..end).ok_or(ReadError::Unmapped)?);
-        Ok(())
-    }
-}
-
 fn file_of(bytes: &[u8]) -> File {
     // SAFETY: memfd_create gives a new descriptor, which the file then owns.
     let mut file = unsafe {
@@ -142,7 +129,8 @@ pub fn stacks(bytes: &[u8], loaded: bool) -> usize {
     let size = code.end - code.start;
     let mut unwinder = Unwinder::new();
     let open = |_: &Mapping| if loaded { Err(std::io::ErrorKind::NotFound.into()) } else { Ok(file_of(bytes)) };
-    unwinder.set_mappings(&Image(bytes), &mappings, &open);
+    let memory = Recorded::of(BASE, bytes);
+    unwinder.set_mappings(&memory, &mappings, &open);
     // Code, stack, small numbers and nonsense, by turns; the same for each file.
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
     let mut next = || {
@@ -170,7 +158,7 @@ pub fn stacks(bytes: &[u8], loaded: bool) -> usize {
             _ => STACK + next() % 4096 / 8 * 8,
         };
         let start = Registers::new(ip, sp, STACK + next() % 16384);
-        unwinder.unwind(&Image(bytes), &start, &[StackCopy { address: STACK, bytes: &copy }], &mut frames);
+        unwinder.unwind(&memory, &start, &[StackCopy { address: STACK, bytes: &copy }], &mut frames);
         assert!(frames.len() <= MAX_NATIVE_DEPTH, "deeper than its bound");
         found += frames.len();
     }

@@ -1,24 +1,11 @@
 //! Absurd stacks: no panic, no hang, and never a bottom that was not reached by return addresses. Damaged files: hostile.rs.
 
-use _native::error::ReadError;
-use _native::memory::Memory;
 use _native::target::Mapping;
+use _native::target::recorded::Recorded;
 use _native::unwind::{End, MAX_NATIVE_DEPTH, Reason, Registers, StackCopy, Unwinder};
 
 const BASE: u64 = 0x5555_0000_0000;
 const STACK: u64 = 0x7ffd_0000_0000;
-
-/// The file's bytes, as if all were mapped at [`BASE`].
-struct Image<'a>(&'a [u8]);
-
-impl Memory for Image<'_> {
-    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
-        let at = usize::try_from(address.wrapping_sub(BASE)).map_err(|_| ReadError::Unmapped)?;
-        let end = at.checked_add(buffer.len()).ok_or(ReadError::Unmapped)?;
-        buffer.copy_from_slice(self.0.get(at..end).ok_or(ReadError::Unmapped)?);
-        Ok(())
-    }
-}
 
 fn mapping(start: u64, end: u64, offset: u64, path: &str) -> Mapping {
     let inode = if path.starts_with('/') { 7 } else { 0 };
@@ -30,7 +17,7 @@ fn mapping(start: u64, end: u64, offset: u64, path: &str) -> Mapping {
 fn bare(path: &str) -> Unwinder {
     let mut unwinder = Unwinder::new();
     let none = |_: &Mapping| Err(std::io::ErrorKind::NotFound.into());
-    unwinder.set_mappings(&Image(&[]), &[mapping(BASE, BASE + 0x1000, 0, path)], &none);
+    unwinder.set_mappings(&Recorded::default(), &[mapping(BASE, BASE + 0x1000, 0, path)], &none);
     unwinder
 }
 
@@ -49,7 +36,7 @@ fn frame_pointers_are_checked() {
         let bytes = words(stack);
         let pieces = [StackCopy { address: STACK, bytes: &bytes }];
         let start = Registers::new(BASE + 0x100, STACK, bp);
-        let end = bare("").unwind(&Image(&code), &start, &pieces, &mut frames);
+        let end = bare("").unwind(&Recorded::of(BASE, &code), &start, &pieces, &mut frames);
         (end, frames.len())
     };
     let good = [0, 0, STACK + 32, BASE + 0x10, 0, BASE + 0x20, 0, 0];
@@ -69,19 +56,19 @@ fn vsyscall_returns() {
     let page = 0xffff_ffff_ff60_0000;
     let mut vsyscall = mapping(page, page + 0x1000, 0, "[vsyscall]");
     vsyscall.permissions = "--xp".to_string();
-    unwinder.set_mappings(&Image(&[]), &[mapping(BASE, BASE + 0x1000, 0, ""), vsyscall], &none);
+    unwinder.set_mappings(&Recorded::default(), &[mapping(BASE, BASE + 0x1000, 0, ""), vsyscall], &none);
     let bytes = words(&[BASE + 0x10, 0]);
     let mut frames = Vec::new();
     let start = Registers::new(page + 7, STACK, 0);
     let pieces = [StackCopy { address: STACK, bytes: &bytes }];
-    assert_eq!(unwinder.unwind(&Image(&[]), &start, &pieces, &mut frames), End::Bottom);
+    assert_eq!(unwinder.unwind(&Recorded::default(), &start, &pieces, &mut frames), End::Bottom);
     assert_eq!(frames.iter().map(|frame| frame.pc).collect::<Vec<_>>(), [page + 7, BASE + 0x10]);
 }
 
 #[test]
 fn mappings_come_and_go() {
     let none = |_: &Mapping| Err(std::io::ErrorKind::NotFound.into());
-    let memory = Image(&[]);
+    let memory = Recorded::default();
     let mut unwinder = Unwinder::new();
     let (first, second) = (mapping(BASE, BASE + 0x1000, 0, ""), mapping(BASE + 0x2000, BASE + 0x3000, 0, ""));
     unwinder.set_mappings(&memory, &[first.clone(), second.clone()], &none);
@@ -105,6 +92,7 @@ fn endless_recursion_is_cut() {
     let bytes = words(&stack);
     let mut frames = Vec::new();
     let pieces = [StackCopy { address: STACK, bytes: &bytes }];
-    let end = bare("").unwind(&Image(&code), &Registers::new(BASE + 0x100, STACK, STACK), &pieces, &mut frames);
+    let end =
+        bare("").unwind(&Recorded::of(BASE, &code), &Registers::new(BASE + 0x100, STACK, STACK), &pieces, &mut frames);
     assert_eq!((end, frames.len()), (End::Truncated(Reason::Depth), MAX_NATIVE_DEPTH));
 }

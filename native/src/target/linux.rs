@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 use super::procfs::{self, Stat};
@@ -169,8 +169,14 @@ fn unescape(path: &str) -> String {
     path.replace("\\012", "\n")
 }
 
+/// What tells a regular file, as it is now, from all others: device, inode, size and when it was changed last.
+pub fn file_identity(file: &File) -> Option<[u64; 4]> {
+    let file = file.metadata().ok().filter(|file| file.is_file())?;
+    let changed = file.mtime().wrapping_mul(1_000_000_000).wrapping_add(file.mtime_nsec());
+    Some([file.dev(), file.ino(), file.size(), changed.cast_unsigned()])
+}
+
 fn same_file(file: &File, mapping: &Mapping) -> bool {
-    use std::os::unix::fs::MetadataExt;
     let Ok(metadata) = file.metadata() else { return false };
     // The device is not compared: overlay and btrfs report another one in maps than in stat.
     metadata.ino() == mapping.inode

@@ -18,6 +18,13 @@ pub struct Recorded {
     pub pieces: BTreeMap<u64, Vec<u8>>,
 }
 
+impl Recorded {
+    /// Memory that holds nothing but `bytes`, at `address`.
+    pub fn of(address: u64, bytes: &[u8]) -> Recorded {
+        Recorded { mappings: Vec::new(), pieces: BTreeMap::from([(address, bytes.to_vec())]) }
+    }
+}
+
 impl Memory for Recorded {
     fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
         let found = self.pieces.range(..=address).rev().take(64).find_map(|(&start, bytes)| {

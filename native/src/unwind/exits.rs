@@ -222,24 +222,13 @@ fn immediate(instruction: &Instruction) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ReadError;
-
-    struct Bytes(Vec<u8>);
-
-    impl Memory for Bytes {
-        fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
-            let at = usize::try_from(address.wrapping_sub(0x1000)).map_err(|_| ReadError::Unmapped)?;
-            let end = at.checked_add(buffer.len()).ok_or(ReadError::Unmapped)?;
-            buffer.copy_from_slice(self.0.get(at..end).ok_or(ReadError::Unmapped)?);
-            Ok(())
-        }
-    }
+    use crate::target::recorded::Recorded;
 
     /// The ways out at `at` of `code`, which is at 0x1000.
     fn from(code: &[u8], at: u64) -> Vec<Rule> {
         let mut bytes = vec![0xcc; 0x1000];
         bytes[..code.len()].copy_from_slice(code);
-        exits(&Bytes(bytes), 0x1000 + at, &mut 1000)
+        exits(&Recorded::of(0x1000, &bytes), 0x1000 + at, &mut 1000)
     }
 
     fn frame(register: u8, offset: i32, saved: &[(usize, i64)]) -> Rule {

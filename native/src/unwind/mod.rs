@@ -26,6 +26,7 @@ mod bare;
 mod cfi;
 mod code;
 mod elf;
+mod end;
 mod exits;
 mod regions;
 mod registers;
@@ -33,6 +34,7 @@ mod rule;
 mod stack;
 mod throws;
 
+pub use end::{End, Reason};
 pub use regions::OpenFile;
 pub use registers::Registers;
 pub use stack::{StackCopy, copy_start};
@@ -65,54 +67,6 @@ pub struct NativeFrame {
     pub sp: u64,
     /// Index of the mapping that `lookup` is in, or [`NO_MAPPING`].
     pub mapping: u32,
-}
-
-/// How a walk ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
-    /// At the first frame of the thread: the stack is complete.
-    Bottom,
-    /// Short of it.
-    Truncated(Reason),
-    /// At an address that was not copied.
-    NeedMore {
-        /// The missing word.
-        address: u64,
-    },
-}
-
-/// Why a stack is not complete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Deeper than [`MAX_NATIVE_DEPTH`].
-    Depth,
-    /// A return address, or the leaf's pc, is in no known executable mapping.
-    UnknownCode,
-    /// No table covers the code, and neither a frame pointer nor a return address held good.
-    NoTables,
-    /// The table needs a register whose value is not known there.
-    LostRegister,
-    /// The stack pointer did not grow.
-    StackPointer,
-    /// The table makes no sense.
-    BadTable,
-    /// Between an exception's throw and its handler, where the stack is neither the one's nor the other's.
-    Throwing,
-}
-
-impl Reason {
-    /// In words.
-    pub fn text(self) -> &'static str {
-        match self {
-            Reason::Depth => "too deep",
-            Reason::UnknownCode => "code in no known mapping",
-            Reason::NoTables => "no unwind tables",
-            Reason::LostRegister => "a register is lost",
-            Reason::StackPointer => "stack pointer out of order",
-            Reason::BadTable => "bad unwind table",
-            Reason::Throwing => "an exception on its way to its handler",
-        }
-    }
 }
 
 /// What is known of a code address.

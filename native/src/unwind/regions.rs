@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use rustc_hash::FxHashMap;
@@ -10,6 +9,7 @@ use rustc_hash::FxHashMap;
 use super::elf::Elf;
 use crate::memory::Memory;
 use crate::target::Mapping;
+use crate::target::linux::file_identity;
 
 /// Most executable mappings of one process that are kept; code in further ones counts as unknown.
 pub const MAX_REGIONS: usize = 100_000;
@@ -130,9 +130,7 @@ type Store = Mutex<FxHashMap<[u64; 4], Weak<Elf>>>;
 
 fn shared(file: File) -> Option<Arc<Elf>> {
     static STORE: OnceLock<Store> = OnceLock::new();
-    let metadata = file.metadata().ok().filter(|metadata| metadata.is_file())?;
-    let changed = metadata.mtime().wrapping_mul(1_000_000_000).wrapping_add(metadata.mtime_nsec());
-    let key = [metadata.dev(), metadata.ino(), metadata.size(), changed.cast_unsigned()];
+    let key = file_identity(&file)?;
     let store = STORE.get_or_init(Store::default);
     let known = store.lock().ok()?.get(&key).and_then(Weak::upgrade);
     if known.is_some() {

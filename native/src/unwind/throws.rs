@@ -90,21 +90,10 @@ fn relative(next: u64, distance: [u8; 4]) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ReadError;
+    use crate::target::recorded::Recorded;
 
     const BASE: u64 = 0x1000;
     const START: u64 = 0x7000;
-
-    struct Bytes(Vec<u8>);
-
-    impl Memory for Bytes {
-        fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
-            let at = usize::try_from(address.wrapping_sub(BASE)).map_err(|_| ReadError::Unmapped)?;
-            let end = at.checked_add(buffer.len()).ok_or(ReadError::Unmapped)?;
-            buffer.copy_from_slice(self.0.get(at..end).ok_or(ReadError::Unmapped)?);
-            Ok(())
-        }
-    }
 
     /// Whether a call of `bytes` that ends at 0x10 is one of START; at 0x20 is a PLT entry, at 0x40 its slot.
     fn called(call: &[u8], entry: &[u8], slot: u64) -> bool {
@@ -112,7 +101,7 @@ mod tests {
         bytes[0x10 - call.len()..0x10].copy_from_slice(call);
         bytes[0x20..0x20 + entry.len()].copy_from_slice(entry);
         bytes[0x40..0x48].copy_from_slice(&slot.to_le_bytes());
-        is_called(&Bytes(bytes), BASE + 0x10, START)
+        is_called(&Recorded::of(BASE, &bytes), BASE + 0x10, START)
     }
 
     #[test]
@@ -120,7 +109,7 @@ mod tests {
         let leaving = |code: &[u8]| {
             let mut bytes = code.to_vec();
             bytes.resize(0x400, 0x90);
-            is_leaving(&Bytes(bytes), BASE)
+            is_leaving(&Recorded::of(BASE, &bytes), BASE)
         };
         let call = [0xe8, 0, 0, 0, 0];
         // mov 0(%rbp),%rbp; mov %rcx,%rsp; pop %rcx; jmp *%rcx

@@ -6,7 +6,6 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::MetadataExt;
 use std::sync::Mutex;
 
 use object::read::elf::ElfFile64;
@@ -20,6 +19,7 @@ use crate::elf_symbols;
 use crate::error::{Error, ErrorKind, ReadError};
 use crate::memory::Memory;
 use crate::target::Mapping;
+use crate::target::linux::file_identity;
 
 /// Most bytes of writable data of one image searched.
 const MAX_SCAN_BYTES: u64 = 64 << 20;
@@ -127,7 +127,7 @@ fn name(path: &str) -> &str {
 /// a process is asked again and again whether it has become a Python.
 fn runtime_in_file(file: File) -> Option<u64> {
     static KNOWN: Mutex<Vec<([u64; 4], Option<u64>)>> = Mutex::new(Vec::new());
-    let identity = file.metadata().map(|file| [file.dev(), file.ino(), file.size(), file.mtime_nsec() as u64]).ok();
+    let identity = file_identity(&file);
     let mut known = KNOWN.lock().ok()?;
     if let Some((_, address)) = known.iter().find(|(file, _)| Some(*file) == identity) {
         return *address;
