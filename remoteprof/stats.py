@@ -20,6 +20,7 @@ SUMS = (
     "cpu_ns_sampled",
     "cpu_ns_process",
     "unseen_cpu_ns",
+    "unsampled_cpu_ns",
     "syscalls_restarted",
 )
 """Fields that add up over the processes and windows of a recording, in the order of the object."""

@@ -7,7 +7,8 @@ mod stacks;
 use rustc_hash::FxHashMap;
 
 use super::known::KnownStacks;
-use super::thread::{Outcome, Thread};
+use super::thread::{Outcome, Thread, may_keep};
+use super::tree::Shown;
 use crate::protocol::{Batch, Options};
 use crate::runtime::cpython::CPython;
 use crate::stats::{Cache, Stats};
@@ -26,6 +27,11 @@ const SCAN_SHARE: u64 = 1000;
 const MAX_LOOK_NS: u64 = 1_000_000_000;
 /// How often it is checked that the process still runs the same program, and that the runtime's threads are known.
 const CHECK_NS: u64 = 100_000_000;
+/// How long a process is young.
+const YOUNG_NS: u64 = 100_000_000;
+/// Each time that there are so many more processes, each is checked so much less often.
+const CROWD: u64 = 16;
+
 use native::Native;
 pub use native::{NOT_COPIED, Walked};
 use stacks::PythonFrames;
@@ -71,8 +77,12 @@ pub struct Subject {
     pub process: Process,
     /// Whether CMD is ours to wait for.
     pub launched: bool,
-    /// Whether it has ended.
+    /// Whether it was asked for, not found below one that was.
+    pub root: bool,
+    /// Whether it has ended, or is not to be sampled any more.
     pub ended: bool,
+    /// Whether it was only left: it goes on.
+    pub left: bool,
     /// Its threads.
     pub threads: FxHashMap<u32, Thread>,
     /// Its figures.
@@ -104,6 +114,19 @@ pub struct Subject {
     cpu_last: u64,
     started: u64,
     started_unix: u64,
+    /// Whether all its CPU time is ours to count.
+    born: bool,
+    /// Threads that it was ever seen to have.
+    seen_threads: u64,
+}
+
+/// How a recording looks upon a process that it begins to sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Whether the process began with, or during, the recording: what it used before we saw it counts.
+    pub born: bool,
+    /// Unix time, nanoseconds.
+    pub unix: u64,
 }
 
 impl Subject {
@@ -113,7 +136,9 @@ impl Subject {
             image: if launched { None } else { process.image() },
             process,
             launched,
+            root: true,
             ended: false,
+            left: false,
             threads: FxHashMap::default(),
             stats: Stats { attached_ns: sys::monotonic_ns(), ..Stats::default() },
             idle: true,
@@ -140,16 +165,19 @@ impl Subject {
             cpu_last: 0,
             started: 0,
             started_unix: 0,
+            born: launched,
+            seen_threads: 0,
         }
     }
 
-    /// Sampling begins: what the process used before is not ours to count.
-    pub fn start(&mut self, now: u64, options: &Options) {
+    /// Sampling begins: what the process used before is not ours to count, unless it was born meanwhile.
+    pub fn start(&mut self, now: u64, options: &Options, entry: Entry) {
         self.idle = options.idle;
+        self.born = entry.born;
         // A running thread has no registers to go by.
         self.native = (options.native && !options.nonblocking).then(|| Native::new(options.max_stack));
         if let Some(native) = &mut self.native
-            && !self.launched
+            && !self.born
         {
             native.renew(&self.process);
             if let Some(python) = &self.runtime {
@@ -157,10 +185,10 @@ impl Subject {
             }
         }
         self.started = now;
-        self.started_unix = sys::realtime_ns();
-        self.cpu_start = if self.launched { 0 } else { self.process_cpu() };
+        self.started_unix = entry.unix;
+        self.cpu_start = if self.born { 0 } else { self.process_cpu() };
         self.cpu_last = self.cpu_start;
-        self.task_folder = TaskFolder::open(self.process.pid).ok();
+        self.task_folder = may_keep().then(|| TaskFolder::open(self.process.pid).ok()).flatten();
         self.scan(now, true);
     }
 
@@ -174,15 +202,23 @@ impl Subject {
         &self.runtime_name
     }
 
+    /// The newest reading of its CPU time, nanoseconds.
+    pub fn cpu(&self) -> u64 {
+        self.cpu_last
+    }
+
     fn process_cpu(&self) -> u64 {
         sys::process_cpu_ns(self.process.pid).unwrap_or(self.cpu_last)
     }
 
-    /// The work of a round that concerns the whole process: new threads, a new program, the runtime.
-    pub fn begin_round(&mut self, now: u64) {
+    /// The work of a round that concerns the whole process: new threads, a new program, the runtime. `crowd`: how many
+    /// processes there are.
+    pub fn begin_round(&mut self, now: u64, crowd: u64) {
         self.stats.ticks += 1;
         if now >= self.next_check {
-            self.next_check = now + CHECK_NS;
+            // A young process is likely to exec; many together may not cost more than some.
+            let wait = if now - self.started < YOUNG_NS { MIN_SCAN_NS } else { CHECK_NS };
+            self.next_check = now + wait * (1 + crowd / CROWD);
             self.check(now);
         }
         if now >= self.next_look {
@@ -202,12 +238,17 @@ impl Subject {
     /// Looks at the list of threads.
     pub fn scan(&mut self, now: u64, first: bool) {
         let began = sys::thread_cpu_ns();
-        let tids = procfs::list_threads(self.process.pid);
+        let mut tids = procfs::list_threads(self.process.pid);
+        let leader = self.process.pid;
+        if !first && !self.threads.contains_key(&leader) && tids.binary_search(&leader).is_ok() && !self.alive() {
+            // A zombie, or another process that was given the pid.
+            tids.clear();
+        }
         let ended: Vec<u32> = self.threads.keys().copied().filter(|tid| tids.binary_search(tid).is_err()).collect();
         ended.into_iter().for_each(|tid| self.end_thread(tid));
         for tid in tids {
             if !self.threads.contains_key(&tid) {
-                self.add_thread(tid, now, first && !self.launched);
+                self.add_thread(tid, now, first && !self.born);
             }
         }
         // Not by the clock: we may have lost our core on the way.
@@ -217,26 +258,30 @@ impl Subject {
         self.ended |= self.threads.is_empty();
     }
 
+    fn alive(&self) -> bool {
+        // CMD's start was read before it was known to run.
+        self.launched || self.process.alive()
+    }
+
     fn add_thread(&mut self, tid: u32, now: u64, was_there: bool) {
-        let kept = self.threads.len() * ThreadFiles::DESCRIPTORS < super::descriptor_budget();
-        let files = ThreadFiles::open(self.process.pid, tid, kept);
+        let files = ThreadFiles::open(self.process.pid, tid, may_keep());
         if files.look() == Look::Gone {
             return;
         }
         let Some(line) = files.schedstat() else { return };
-        let name = thread_name(self.process.pid, tid);
-        let key = (tid, name);
-        let row = match self.row_ids.get(&key) {
-            Some(&row) => row,
-            None => {
-                let row = self.rows.len() as u32;
-                self.rows.push(key.clone());
-                self.row_ids.insert(key, row);
-                row
-            }
-        };
+        let row = self.row(tid, thread_name(self.process.pid, tid));
+        self.seen_threads += 1;
         let mark = if was_there { line.run_ns } else { 0 };
         self.threads.insert(tid, Thread::new(row, files, mark, now));
+    }
+
+    fn row(&mut self, tid: u32, name: String) -> u32 {
+        let next = self.rows.len() as u32;
+        let row = *self.row_ids.entry((tid, name.clone())).or_insert(next);
+        if row == next {
+            self.rows.push((tid, name));
+        }
+        row
     }
 
     /// A thread has ended: what it left goes to `gone` and `[unsampled]`.
@@ -363,11 +408,22 @@ impl Subject {
         caches.into_iter().flatten().map(|(name, cache)| (name.to_string(), cache)).collect()
     }
 
-    /// Ends the window: every thread's rest is counted, and all is handed over.
-    pub fn finish(&mut self, now: u64) -> Batch {
+    /// CPU time that no thread's sample has, shown under one frame in the row of the first thread.
+    fn show(&mut self, label: &str, cpu: u64) {
+        let leader = self.process.pid;
+        let known = self.rows.iter().position(|(tid, _)| *tid == leader);
+        let row = known.map_or_else(|| self.row(leader, self.process.name.clone()), |row| row as u32);
+        let label = self.tables.label(label);
+        let stack = self.tables.stack(&[label]);
+        self.tables.count(row, stack, State::Unknown, Values { cpu, ..Values::default() });
+    }
+
+    /// Ends the window: every thread's rest is counted, and all is handed over, with what is shown of others here.
+    pub fn finish(&mut self, now: u64, shown: &Shown) -> Batch {
         if !self.ended {
             self.cpu_last = self.process_cpu().max(self.cpu_last);
         }
+        self.cpu_last = self.cpu_last.max(shown.cpu);
         let tids: Vec<u32> = self.threads.keys().copied().collect();
         for tid in tids {
             let Some(thread) = self.threads.get_mut(&tid) else { continue };
@@ -387,7 +443,18 @@ impl Subject {
             thread.schedstat();
             self.count_unsampled(&thread);
         }
-        self.stats.cpu_ns_process = self.cpu_last.saturating_sub(self.cpu_start);
+        let own = self.cpu_last.saturating_sub(self.cpu_start);
+        let left = own.saturating_sub(self.stats.cpu_ns_sampled);
+        if self.ended && self.seen_threads == 1 && left > 0 {
+            // It had one thread: what the process used last was used by it.
+            self.show("[unsampled]", left);
+            self.stats.cpu_ns_sampled += left;
+        }
+        for (name, cpu) in &shown.unsampled {
+            self.show(&format!("[unsampled: {name}]"), *cpu);
+            self.stats.unsampled_cpu_ns += cpu;
+        }
+        self.stats.cpu_ns_process = own + self.stats.unsampled_cpu_ns;
         if self.tables.full() {
             self.note("there were more distinct stacks than fit: the rest is under [table full]".to_string());
         }

@@ -1,0 +1,386 @@
+//! The tree of processes below the targets, and its CPU time: each nanosecond is somebody's.
+//!
+//! A process that ends hands its CPU time, and what it was handed itself, to the parent that waits for it: the kernel
+//! keeps the sum (`waited`). What a process was handed beyond the readings of those of its children that we knew is the
+//! CPU time of children that lived and died between looks, and of the last moments of the others. Readings are handed
+//! up the tree as the kernel hands up the truth, so the difference can grow at no level and is lost at none.
+
+use rustc_hash::FxHashMap;
+
+use super::census::Census;
+use crate::target::procfs::{self, Stat};
+use crate::target::sys;
+
+/// Most ended processes whose heirs are kept.
+const MAX_HEIRS: usize = 1 << 16;
+/// Most names under which the CPU time of unsampled processes is shown in one process.
+const MAX_NAMES: usize = 256;
+/// Most generations that are climbed.
+const MAX_DEPTH: usize = 4096;
+/// What stands for the name of a process that nobody saw.
+pub const SHORT_LIVED: &str = "short-lived";
+
+/// What is done with a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It is a subject.
+    Sampled,
+    /// It cannot be: its CPU time is shown under its name in the nearest ancestor that is.
+    Unsampled,
+    /// It was not asked for.
+    Passed,
+}
+
+/// One process of the tree. Times in nanoseconds.
+#[derive(Debug)]
+pub struct Node {
+    /// Clock ticks since boot at its start: its identity, with the pid.
+    pub start_time: u64,
+    /// Its parent, as last seen.
+    pub parent: u32,
+    /// Its name, as last seen.
+    pub name: String,
+    /// What is done with it.
+    pub role: Role,
+    /// Its CPU time, and that of before the recording.
+    cpu: u64,
+    cpu_base: u64,
+    /// What it was handed by children that it has waited for, and that of before the recording.
+    waited: u64,
+    waited_base: u64,
+    /// What we know to have been handed on by children that ended since.
+    known: u64,
+    /// CPU time below it that is shown here, by name.
+    unsampled: FxHashMap<String, u64>,
+}
+
+impl Node {
+    /// CPU time that it was handed and nobody saw.
+    fn unseen(&self) -> u64 {
+        (self.waited - self.waited_base.min(self.waited)).saturating_sub(self.known)
+    }
+
+    /// What it hands on when it ends, as far as we know.
+    fn handed(&self) -> u64 {
+        self.cpu + self.waited_base + self.known + self.unseen()
+    }
+
+    /// A reading of its CPU time.
+    pub fn saw(&mut self, cpu: u64) {
+        self.cpu = self.cpu.max(cpu);
+    }
+
+    fn see(&mut self, pid: u32) {
+        // A smaller figure is that of a successor with the same pid.
+        self.cpu = sys::process_cpu_ns(pid).unwrap_or(0).max(self.cpu);
+    }
+
+    fn show(&mut self, name: &str, cpu: u64) {
+        if cpu == 0 {
+            return;
+        }
+        let room = self.unsampled.len() < MAX_NAMES || self.unsampled.contains_key(name);
+        *self.unsampled.entry(if room { name } else { SHORT_LIVED }.to_string()).or_default() += cpu;
+    }
+}
+
+/// The tree.
+#[derive(Debug)]
+pub struct Tree {
+    nodes: FxHashMap<u32, Node>,
+    heirs: FxHashMap<u32, u32>,
+    census: Census,
+    /// Our own pid, if orphans become children of ours.
+    reaper: Option<u32>,
+    /// Those that orphans may become children of, where that is not us.
+    elders: Vec<u32>,
+    /// What we know to have been handed to the reaper.
+    known: u64,
+    root: u32,
+}
+
+impl Tree {
+    /// The tree below `root`. `reaps`: it is a child of ours, and orphans become ours.
+    pub fn new(root: u32, reaps: bool) -> Tree {
+        let reaper = reaps.then(std::process::id);
+        let mut tree = Tree {
+            nodes: FxHashMap::default(),
+            heirs: FxHashMap::default(),
+            census: Census::new(),
+            reaper,
+            elders: Vec::new(),
+            known: 0,
+            root,
+        };
+        let stat = procfs::read_stat(root).unwrap_or_default();
+        if !reaps {
+            tree.elders = elders(stat.parent);
+        }
+        tree.add(root, &stat, !reaps, Role::Sampled);
+        tree
+    }
+
+    /// Adds a process; `was_there`: it ran before the recording.
+    pub fn add(&mut self, pid: u32, stat: &Stat, was_there: bool, role: Role) {
+        let cpu = sys::process_cpu_ns(pid).unwrap_or(0);
+        let base = |value| if was_there { value } else { 0 };
+        let node = Node {
+            start_time: stat.start_time,
+            parent: stat.parent,
+            name: stat.name.clone(),
+            role,
+            cpu,
+            cpu_base: base(cpu),
+            waited: stat.waited_ns,
+            waited_base: base(stat.waited_ns),
+            known: 0,
+            unsampled: FxHashMap::default(),
+        };
+        self.heirs.remove(&pid);
+        self.nodes.insert(pid, node);
+    }
+
+    /// A process of the tree.
+    pub fn get(&self, pid: u32) -> Option<&Node> {
+        self.nodes.get(&pid)
+    }
+
+    /// The same, to change it.
+    pub fn get_mut(&mut self, pid: u32) -> Option<&mut Node> {
+        self.nodes.get_mut(&pid)
+    }
+
+    /// How many processes there are.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Processes that were born below the tree since the last look, parents before their children.
+    pub fn births(&mut self, now: u64) -> Vec<(u32, Stat)> {
+        let parents: Vec<u32> = self.nodes.keys().copied().chain(self.reaper).collect();
+        let mut open: Vec<(u32, Stat)> = Vec::new();
+        for pid in self.census.candidates(now, parents.into_iter()) {
+            match procfs::read_stat(pid) {
+                Ok(stat) if self.nodes.get(&pid).is_some_and(|node| node.start_time == stat.start_time) => {}
+                Ok(stat) => open.push((pid, stat)),
+                Err(_) => self.census.missed(pid),
+            }
+        }
+        let mut born: Vec<(u32, Stat)> = Vec::new();
+        loop {
+            let before = born.len();
+            open.retain(|(pid, stat)| {
+                let below = self.is_below(stat) || born.iter().any(|(parent, _)| *parent == stat.parent);
+                // A thread has a stat file too, and the parent of its process.
+                if below && procfs::status_field(*pid, "Tgid") == Some(*pid) {
+                    born.push((*pid, stat.clone()));
+                }
+                !below
+            });
+            if born.len() == before {
+                return born;
+            }
+        }
+    }
+
+    fn is_below(&self, stat: &Stat) -> bool {
+        if self.reaper == Some(stat.parent) || self.nodes.contains_key(&stat.parent) {
+            return true;
+        }
+        // Its parent ended before we saw either; the group or session that it is in tells whose it was.
+        let ours = |leader: u32| self.nodes.contains_key(&leader) || self.heirs.contains_key(&leader);
+        self.elders.contains(&stat.parent) && (ours(stat.group) || ours(stat.session))
+    }
+
+    /// Reads the CPU time of all; gives those that are no subjects and have ended.
+    pub fn look(&mut self) -> Vec<u32> {
+        let mut ended = Vec::new();
+        for (&pid, node) in &mut self.nodes {
+            match sys::process_cpu_ns(pid) {
+                Some(cpu) if cpu >= node.cpu => node.cpu = cpu,
+                _ if node.role != Role::Sampled => ended.push(pid),
+                _ => {}
+            }
+        }
+        ended
+    }
+
+    /// The processes in this role.
+    pub fn in_role(&self, role: Role) -> Vec<u32> {
+        self.nodes.iter().filter(|(_, node)| node.role == role).map(|(&pid, _)| pid).collect()
+    }
+
+    /// Reads what all were handed, and their names.
+    pub fn settle_all(&mut self) {
+        let pids: Vec<u32> = self.nodes.keys().copied().collect();
+        for pid in pids {
+            self.settle(pid);
+        }
+    }
+
+    /// Reads what a process was handed; false if it has ended.
+    pub fn settle(&mut self, pid: u32) -> bool {
+        let Some(node) = self.nodes.get_mut(&pid) else { return false };
+        let Ok(stat) = procfs::read_stat(pid) else { return false };
+        if stat.start_time != node.start_time {
+            return false;
+        }
+        node.see(pid);
+        node.waited = stat.waited_ns.max(node.waited);
+        (node.parent, node.name) = (stat.parent, stat.name);
+        !matches!(stat.state, b'Z' | b'X')
+    }
+
+    /// The children of ours are about to be reaped: their figures are to be had until then.
+    pub fn before_reaping(&mut self) {
+        let Some(reaper) = self.reaper else { return };
+        let ours: Vec<u32> = self.nodes.iter().filter(|(_, node)| node.parent == reaper).map(|(&pid, _)| pid).collect();
+        for pid in ours {
+            self.settle(pid);
+        }
+    }
+
+    /// How far down a process is.
+    pub fn depth(&self, pid: u32) -> usize {
+        let parents = std::iter::successors(Some(pid), |pid| self.nodes.get(pid).map(|node| node.parent));
+        parents.take(MAX_DEPTH).count()
+    }
+
+    /// The nearest sampled process at `pid` or above it.
+    fn shown_in(&self, pid: u32) -> u32 {
+        let mut pid = pid;
+        for _ in 0..MAX_DEPTH {
+            match self.nodes.get(&pid) {
+                Some(node) if node.role == Role::Sampled => return pid,
+                Some(node) => pid = node.parent,
+                None => match self.heirs.get(&pid) {
+                    Some(&heir) => pid = heir,
+                    None => break,
+                },
+            }
+        }
+        self.root
+    }
+
+    /// A process has ended. Gives what is to be shown in it: its own CPU time since the beginning, and that below it
+    /// which nobody saw, by name.
+    pub fn end(&mut self, pid: u32) -> Shown {
+        let Some(mut node) = self.nodes.remove(&pid) else { return Shown::default() };
+        if self.heirs.len() >= MAX_HEIRS {
+            self.heirs.clear();
+        }
+        self.heirs.insert(pid, node.parent);
+        let unseen = node.unseen();
+        let handed = node.handed();
+        let mut heir = node.parent;
+        for _ in 0..MAX_DEPTH {
+            if let Some(parent) = self.nodes.get_mut(&heir) {
+                parent.known += handed;
+                break;
+            }
+            if self.reaper == Some(heir) {
+                self.known += handed;
+                break;
+            }
+            let Some(&next) = self.heirs.get(&heir) else { break };
+            heir = next;
+        }
+        self.adopt_orphans(pid);
+        if node.role == Role::Sampled {
+            node.show(SHORT_LIVED, unseen);
+            return Shown::of(node);
+        }
+        let own = if node.role == Role::Passed { 0 } else { node.cpu - node.cpu_base };
+        let place = self.shown_in(node.parent);
+        if let Some(shown) = self.nodes.get_mut(&place) {
+            shown.show(&node.name, own);
+            shown.show(SHORT_LIVED, unseen);
+            for (name, cpu) in node.unsampled {
+                shown.show(&name, cpu);
+            }
+        }
+        Shown::default()
+    }
+
+    /// A subject of which there is no sample is shown by its name in an ancestor instead.
+    pub fn end_unsampled(&mut self, pid: u32) {
+        if let Some(node) = self.nodes.get_mut(&pid) {
+            node.role = Role::Unsampled;
+        }
+        self.end(pid);
+    }
+
+    fn adopt_orphans(&mut self, parent: u32) {
+        for (&pid, node) in &mut self.nodes {
+            if node.parent == parent
+                && let Ok(stat) = procfs::read_stat(pid)
+                && stat.start_time == node.start_time
+            {
+                node.parent = stat.parent;
+            }
+        }
+    }
+
+    /// The recording ends: what is shown in a process that goes on, or in the root (`ended`: it has, and was reaped).
+    pub fn leave(&mut self, pid: u32, ended: bool) -> Shown {
+        let Some(mut node) = self.nodes.remove(&pid) else { return Shown::default() };
+        let unseen = node.unseen();
+        node.show(SHORT_LIVED, unseen);
+        if pid == self.root && self.reaper.is_some() {
+            if ended {
+                self.known += node.handed();
+            }
+            // To the nanosecond, where /proc has clock ticks: what we were handed ourselves.
+            node.show(SHORT_LIVED, sys::reaped_cpu_ns().saturating_sub(self.known));
+        }
+        Shown::of(node)
+    }
+
+    /// The name of a process was not asked for, or is now (`role`): what is shown of it until here.
+    pub fn turn(&mut self, pid: u32, role: Role) -> Shown {
+        let Some(node) = self.nodes.get_mut(&pid) else { return Shown::default() };
+        node.see(pid);
+        node.role = role;
+        let unsampled = std::mem::take(&mut node.unsampled).into_iter().collect();
+        let shown = Shown { cpu: node.cpu, unsampled };
+        node.cpu_base = node.cpu;
+        shown
+    }
+
+    /// The same for those that are no subjects.
+    pub fn leave_unsampled(&mut self) {
+        let others: Vec<u32> =
+            self.nodes.iter().filter(|(_, node)| node.role != Role::Sampled).map(|(&pid, _)| pid).collect();
+        for pid in others {
+            self.settle(pid);
+            self.end(pid);
+        }
+    }
+}
+
+/// What is shown in a process besides its samples. Times in nanoseconds.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// Its CPU time, that of before the recording included.
+    pub cpu: u64,
+    /// CPU time of processes that were never sampled, by their names.
+    pub unsampled: Vec<(String, u64)>,
+}
+
+impl Shown {
+    fn of(node: Node) -> Shown {
+        let mut unsampled: Vec<(String, u64)> = node.unsampled.into_iter().collect();
+        unsampled.sort_unstable();
+        Shown { cpu: node.cpu, unsampled }
+    }
+}
+
+/// The ancestors of a process but the nearest: among them are those that orphans of the tree become children of.
+fn elders(parent: u32) -> Vec<u32> {
+    let next = |pid: &u32| procfs::read_stat(*pid).ok().map(|stat| stat.parent).filter(|&pid| pid != 0);
+    let mut found: Vec<u32> = std::iter::successors(next(&parent), next).take(MAX_DEPTH).collect();
+    if !found.contains(&1) {
+        found.push(1);
+    }
+    found
+}
