@@ -24,7 +24,6 @@ FIELDS = [
     "cpu_ns_sampled",
     "cpu_ns_process",
     "unseen_cpu_ns",
-    "unsampled_cpu_ns",
     "syscalls_restarted",
     "caches",
     "pause_us",
@@ -33,6 +32,7 @@ FIELDS = [
     "first_sample_ms",
     "attached_ms",
     "output_bytes",
+    "unsampled_cpu_ns",
 ]
 
 
