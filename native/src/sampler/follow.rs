@@ -183,7 +183,7 @@ impl Sampler {
             }
         };
         let mut subject = Subject::new(process, false);
-        subject.root = false;
+        (subject.root, subject.unopened) = (false, true);
         let unix = following.began.1 + (now - following.began.0);
         subject.start(now, &options, Entry { born: !was_there, unix });
         if subject.ended {

@@ -32,6 +32,8 @@ use subject::{Entry, Found, Scratch, Subject};
 const LAST_STOPS_NS: u64 = 100_000_000;
 /// How long a young process is given to become a Python.
 const STARTUP_NS: u64 = 1_000_000_000;
+/// Looking at the programs of new processes may take one part in this many of a round's time; the first always may.
+const OPEN_SHARE: f64 = 2.0;
 /// Descriptors for other things than threads.
 const OTHER_DESCRIPTORS: u64 = 64;
 
@@ -283,6 +285,7 @@ impl Sampler {
         let is_late = due.late as f64 > self.clock.period() / 2.0;
         self.queue.clear();
         let crowd = self.subjects.len() as u64;
+        let open_until = sys::thread_cpu_ns() + (self.clock.period() / OPEN_SHARE) as u64;
         for (index, subject) in self.subjects.iter_mut().enumerate() {
             if subject.ended {
                 continue;
@@ -291,7 +294,7 @@ impl Sampler {
                 subject.miss(due.missed);
             }
             subject.stats.late_ticks += u64::from(is_late);
-            subject.begin_round(now, crowd);
+            subject.begin_round(now, crowd, open_until);
             let from = self.queue.len();
             self.queue.extend(subject.threads.keys().map(|&tid| (index, tid)));
             let mut keep = from;

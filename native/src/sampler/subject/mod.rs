@@ -83,6 +83,8 @@ pub struct Subject {
     pub ended: bool,
     /// Whether it was only left: it goes on.
     pub left: bool,
+    /// Whether its program is still to be looked at, which takes a while: until then its ticks are carried.
+    pub unopened: bool,
     /// Its threads.
     pub threads: FxHashMap<u32, Thread>,
     /// Its figures.
@@ -139,6 +141,7 @@ impl Subject {
             root: true,
             ended: false,
             left: false,
+            unopened: false,
             threads: FxHashMap::default(),
             stats: Stats { attached_ns: sys::monotonic_ns(), ..Stats::default() },
             idle: true,
@@ -212,10 +215,13 @@ impl Subject {
     }
 
     /// The work of a round that concerns the whole process: new threads, a new program, the runtime. `crowd`: how many
-    /// processes there are.
-    pub fn begin_round(&mut self, now: u64, crowd: u64) {
+    /// processes there are. `open_until`: the CPU time of ours at which no more programs are looked at in this round.
+    pub fn begin_round(&mut self, now: u64, crowd: u64, open_until: u64) {
         self.stats.ticks += 1;
-        if now >= self.next_check {
+        let opens =
+            (self.unopened || (self.runtime.is_none() && now >= self.next_open)) && sys::thread_cpu_ns() < open_until;
+        self.unopened &= !opens;
+        if now >= self.next_check && !self.unopened {
             // A young process is likely to exec; many together may not cost more than some.
             let wait = if now - self.started < YOUNG_NS { MIN_SCAN_NS } else { CHECK_NS };
             self.next_check = now + wait * (1 + crowd / CROWD);
@@ -230,7 +236,7 @@ impl Subject {
                 self.scan(now, false);
             }
         }
-        if self.runtime.is_none() && now >= self.next_open {
+        if opens && self.runtime.is_none() {
             self.retry_runtime();
         }
     }
@@ -310,7 +316,13 @@ impl Subject {
             self.carry(tid);
             return Found::Done;
         }
-        match thread.files.look() {
+        let look = thread.files.look();
+        if self.unopened && look != Look::Gone {
+            self.stats.thread_ticks += 1;
+            self.carry(tid);
+            return Found::Done;
+        }
+        match look {
             Look::Running => {}
             Look::Gone => {
                 self.stats.thread_ticks += 1;
@@ -435,7 +447,8 @@ impl Subject {
                 // Nothing in flight: the last of the carried ticks is the one that gives this sample.
                 thread.carried -= 1;
                 self.stats.pending_ticks -= 1;
-                let label = self.tables.label("[unreadable: traced by another]");
+                let reason = if self.unopened { "ended too soon" } else { "traced by another" };
+                let label = self.tables.label(&format!("[unreadable: {reason}]"));
                 let stack = self.tables.stack(&[label]);
                 self.count(tid, Sample::unreadable(stack, now));
             }
