@@ -58,12 +58,14 @@ impl Sampler {
     /// Threads that did not stop at once wake us by SIGCHLD; the others are spared its cost.
     pub(super) fn watch_late_stops(&mut self) -> io::Result<()> {
         let late = !self.flights.is_empty();
-        if late != self.notified {
+        let changed = late != self.notified;
+        if changed {
             self.notified = late;
             sys::notify_stops(late);
         }
-        // One may have stopped before the signal was switched on.
-        if late { self.reap() } else { Ok(()) }
+        // One may have stopped before the signal was switched on; and each change discards a signal that waits to be
+        // taken (POSIX: SIG_DFL of a signal that is ignored by default), that of a child's end too.
+        if late || changed { self.reap() } else { Ok(()) }
     }
 
     fn interrupt(&mut self, subject: usize, tid: u32, attempts: u32) {
