@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -92,18 +91,37 @@ def test_descendants_of_every_kind(kind: str, tmp_path: Path) -> None:
     assert recording.stats["unseen_cpu_ns"] <= 0.05 * recording.stats["cpu_ns_process"]
 
 
-def test_the_whole_tree_is_what_the_kernel_counted(tmp_path: Path) -> None:
-    """Sampled and unseen together are the CPU time of the tree, against rusage: remoteprof's own is taken off it."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    _, output, recording = run(tmp_path, program("tree.py", "fork"), "-q")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert json.loads(output)["busy"]
-    all_used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    own = recording.stats["profiler_cpu_ns"] / 1e9
+BURN = " ".join(program("tree.py", "quiet"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    (
+        program("tree.py", "fork"),
+        program("tree.py", "short"),
+        # A parent ends with its last child: both are met as ended at one time.
+        ["sh", "-c", f"sh -c 'sh -c \"{BURN}; :\"; :'; :"],
+        ["sh", "-c", f"({BURN}; true) & ({BURN} & ); wait; sleep 1; sh -c '{BURN}'"],
+    ),
+    ids=("fork", "short", "nested", "orphans"),
+)
+def test_the_tree_is_what_the_kernel_counted(command: list[str], tmp_path: Path) -> None:
+    """Sampled and unseen together are the CPU time of the tree, which the kernel tells who waits for all of it."""
+    script = (
+        "import json, os, resource, subprocess, sys, ctypes\n"
+        "ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"  # orphans become children of this one
+        "subprocess.run(sys.argv[1:], check=True)\n"
+        "while True:\n"
+        "    try: os.wait()\n"
+        "    except ChildProcessError: break\n"
+        "used = [resource.getrusage(who) for who in (resource.RUSAGE_CHILDREN, resource.RUSAGE_SELF)]\n"
+        "os.write(2, json.dumps([one.ru_utime + one.ru_stime for one in used]).encode())\n"
+        "os._exit(0)\n"
+    )
+    _, _, recording = run(tmp_path, [sys.executable, "-c", script, *command], "-q")
+    used = sum(json.loads(recording.result.stderr))
     counted = (recording.stats["cpu_ns_sampled"] + recording.stats["unseen_cpu_ns"]) / 1e9
-    # What remoteprof uses after it has written its stats is in the one figure only.
-    assert counted <= (all_used - own) * 1.02
-    assert counted >= (all_used - own) * 0.98 - 0.2
+    assert used * 0.99 <= counted <= used * 1.01 + 0.01
     assert faults(recording) == []
 
 

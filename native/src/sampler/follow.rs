@@ -3,6 +3,7 @@
 use std::io;
 
 use regex_lite::Regex;
+use rustc_hash::FxHashSet;
 
 use super::subject::{Entry, Subject};
 use super::tree::{Role, Shown, Tree};
@@ -96,12 +97,13 @@ impl Sampler {
             following.next_settle = now + (cost * SETTLE_SHARE).max(SETTLE_NS);
             self.part(&mut following);
         }
-        for pid in following.tree.look() {
-            following.tree.end(pid);
-        }
+        following.tree.look();
         for (pid, stat) in following.tree.births(now) {
             if following.tree.get(pid).is_some() {
                 self.hand_over(&mut following, pid, now)?;
+            }
+            if following.tree.get(pid).is_some() {
+                continue; // the root, which ends the recording
             }
             let was_there = stat.start_time < following.began.2;
             self.take_up(&mut following, pid, stat, was_there, now)?;
@@ -120,8 +122,9 @@ impl Sampler {
         let cost = sys::thread_cpu_ns().saturating_sub(began);
         let least = if following.tree.len() > 1 { MIN_LOOK_NS.0 } else { MIN_LOOK_NS.1 };
         following.due = now + (cost * LOOK_SHARE).clamp(least, MAX_LOOK_NS);
+        let others = following.tree.has_ended();
         self.following = Some(following);
-        Ok(())
+        if others { self.retire_all(now) } else { Ok(()) }
     }
 
     /// Ends the sampling of processes that have become others than were asked for.
@@ -203,17 +206,20 @@ impl Sampler {
         }
     }
 
-    /// Hands over the descendants that have ended, children before their parents.
+    /// Hands over the descendants that have ended. With one that we met as ended others may have ended too: all of them
+    /// go, children before their parents, or their time would be taken for that of processes that nobody saw.
     pub(super) fn retire(&mut self, now: u64) -> io::Result<()> {
-        if !self.subjects.iter().any(|subject| subject.ended && !subject.root) {
-            return Ok(());
+        if self.subjects.iter().any(|subject| subject.ended && !subject.root) {
+            self.retire_all(now)?;
         }
+        Ok(())
+    }
+
+    fn retire_all(&mut self, now: u64) -> io::Result<()> {
         let Some(mut following) = self.following.take() else { return Ok(()) };
-        let ended = self.subjects.iter().filter(|subject| subject.ended && !subject.root);
-        let mut pids: Vec<(usize, u32)> =
-            ended.map(|subject| (following.tree.depth(subject.process.pid), subject.process.pid)).collect();
-        pids.sort_unstable_by(|one, other| other.cmp(one));
-        for (_, pid) in pids {
+        let met: FxHashSet<u32> =
+            self.subjects.iter().filter(|subject| subject.ended).map(|subject| subject.process.pid).collect();
+        for pid in following.tree.ended(&met) {
             self.hand_over(&mut following, pid, now)?;
         }
         self.following = Some(following);
@@ -274,14 +280,15 @@ impl Sampler {
 
     /// The recording ends: what is shown in each of the subjects that are left, in their order.
     pub(super) fn leave_tree(&mut self, now: u64) -> io::Result<Vec<Shown>> {
-        self.retire(now)?;
+        // A shell and its last command end together.
+        self.retire_all(now)?;
         let Some(mut following) = self.following.take() else {
             return Ok(self.subjects.iter().map(|_| Shown::default()).collect());
         };
-        following.tree.settle_all();
         following.tree.leave_unsampled();
         let mut shown: Vec<Shown> = Vec::with_capacity(self.subjects.len());
         for subject in &self.subjects {
+            following.tree.settle(subject.process.pid);
             if let Some(node) = following.tree.get_mut(subject.process.pid) {
                 node.saw(subject.cpu());
             }

@@ -5,7 +5,7 @@
 //! CPU time of children that lived and died between looks, and of the last moments of the others. Readings are handed
 //! up the tree as the kernel hands up the truth, so the difference can grow at no level and is lost at none.
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::census::Census;
 use crate::target::procfs::{self, Stat};
@@ -88,7 +88,8 @@ impl Node {
 #[derive(Debug)]
 pub struct Tree {
     nodes: FxHashMap<u32, Node>,
-    heirs: FxHashMap<u32, u32>,
+    /// Of those that ended: when they began, and their parent.
+    heirs: FxHashMap<u32, (u64, u32)>,
     census: Census,
     /// Our own pid, if orphans become children of ours.
     reaper: Option<u32>,
@@ -97,6 +98,7 @@ pub struct Tree {
     /// What we know to have been handed to the reaper.
     known: u64,
     root: u32,
+    gone: bool,
 }
 
 impl Tree {
@@ -111,6 +113,7 @@ impl Tree {
             elders: Vec::new(),
             known: 0,
             root,
+            gone: false,
         };
         let stat = procfs::read_stat(root).unwrap_or_default();
         if !reaps {
@@ -161,7 +164,7 @@ impl Tree {
         let mut open: Vec<(u32, Stat)> = Vec::new();
         for pid in self.census.candidates(now, parents.into_iter()) {
             match procfs::read_stat(pid) {
-                Ok(stat) if self.nodes.get(&pid).is_some_and(|node| node.start_time == stat.start_time) => {}
+                Ok(stat) if self.knows(pid, stat.start_time) => {}
                 Ok(stat) => open.push((pid, stat)),
                 Err(_) => self.census.missed(pid),
             }
@@ -183,6 +186,12 @@ impl Tree {
         }
     }
 
+    /// Whether a process is one of the tree, or was and waits to be reaped.
+    fn knows(&self, pid: u32, start_time: u64) -> bool {
+        self.nodes.get(&pid).is_some_and(|node| node.start_time == start_time)
+            || self.heirs.get(&pid).is_some_and(|&(began, _)| began == start_time)
+    }
+
     fn is_below(&self, stat: &Stat) -> bool {
         if self.reaper == Some(stat.parent) || self.nodes.contains_key(&stat.parent) {
             return true;
@@ -192,17 +201,27 @@ impl Tree {
         self.elders.contains(&stat.parent) && (ours(stat.group) || ours(stat.session))
     }
 
-    /// Reads the CPU time of all; gives those that are no subjects and have ended.
-    pub fn look(&mut self) -> Vec<u32> {
-        let mut ended = Vec::new();
+    /// Reads the CPU time of all.
+    pub fn look(&mut self) {
+        self.gone = false;
         for (&pid, node) in &mut self.nodes {
             match sys::process_cpu_ns(pid) {
-                Some(cpu) if cpu >= node.cpu => node.cpu = cpu,
-                _ if node.role != Role::Sampled => ended.push(pid),
-                _ => {}
+                Some(cpu) => node.saw(cpu),
+                // A subject is met as ended by its own looks.
+                None => self.gone |= node.role != Role::Sampled,
             }
         }
-        ended
+    }
+
+    /// Whether the last look met one that has ended and is no subject.
+    pub fn has_ended(&self) -> bool {
+        self.gone
+    }
+
+    /// All that have ended, and `met`, but for the root: children before their parents.
+    pub fn ended(&self, met: &FxHashSet<u32>) -> Vec<u32> {
+        let root = self.root;
+        self.below(|pid, _| pid != root && (met.contains(&pid) || sys::process_cpu_ns(pid).is_none()))
     }
 
     /// The processes in this role.
@@ -218,7 +237,7 @@ impl Tree {
         }
     }
 
-    /// Reads what a process was handed; false if it has ended.
+    /// Reads what a process was handed; false if it has ended, and its parent was handed what it had.
     pub fn settle(&mut self, pid: u32) -> bool {
         let Some(node) = self.nodes.get_mut(&pid) else { return false };
         let Ok(stat) = procfs::read_stat(pid) else { return false };
@@ -228,7 +247,7 @@ impl Tree {
         node.see(pid);
         node.waited = stat.waited_ns.max(node.waited);
         (node.parent, node.name) = (stat.parent, stat.name);
-        !matches!(stat.state, b'Z' | b'X')
+        true
     }
 
     /// The children of ours are about to be reaped: their figures are to be had until then.
@@ -254,7 +273,7 @@ impl Tree {
                 Some(node) if node.role == Role::Sampled => return pid,
                 Some(node) => pid = node.parent,
                 None => match self.heirs.get(&pid) {
-                    Some(&heir) => pid = heir,
+                    Some(&(_, heir)) => pid = heir,
                     None => break,
                 },
             }
@@ -269,7 +288,7 @@ impl Tree {
         if self.heirs.len() >= MAX_HEIRS {
             self.heirs.clear();
         }
-        self.heirs.insert(pid, node.parent);
+        self.heirs.insert(pid, (node.start_time, node.parent));
         let unseen = node.unseen();
         let handed = node.handed();
         let mut heir = node.parent;
@@ -282,7 +301,7 @@ impl Tree {
                 self.known += handed;
                 break;
             }
-            let Some(&next) = self.heirs.get(&heir) else { break };
+            let Some(&(_, next)) = self.heirs.get(&heir) else { break };
             heir = next;
         }
         self.adopt_orphans(pid);
@@ -290,16 +309,29 @@ impl Tree {
             node.show(SHORT_LIVED, unseen);
             return Shown::of(node);
         }
+        self.show_above(&node);
+        Shown::default()
+    }
+
+    /// Shows what is known of a process that is no subject in one that is.
+    fn show_above(&mut self, node: &Node) {
         let own = if node.role == Role::Passed { 0 } else { node.cpu - node.cpu_base };
         let place = self.shown_in(node.parent);
         if let Some(shown) = self.nodes.get_mut(&place) {
             shown.show(&node.name, own);
-            shown.show(SHORT_LIVED, unseen);
-            for (name, cpu) in node.unsampled {
-                shown.show(&name, cpu);
+            shown.show(SHORT_LIVED, node.unseen());
+            for (name, &cpu) in &node.unsampled {
+                shown.show(name, cpu);
             }
         }
-        Shown::default()
+    }
+
+    /// Such processes of the tree, children before their parents.
+    fn below(&self, wanted: impl Fn(u32, &Node) -> bool) -> Vec<u32> {
+        let found = self.nodes.iter().filter(|&(&pid, node)| wanted(pid, node));
+        let mut found: Vec<(usize, u32)> = found.map(|(&pid, _)| (self.depth(pid), pid)).collect();
+        found.sort_unstable_by(|one, other| other.cmp(one));
+        found.into_iter().map(|(_, pid)| pid).collect()
     }
 
     /// A subject of which there is no sample is shown by its name in an ancestor instead.
@@ -349,11 +381,15 @@ impl Tree {
 
     /// The same for those that are no subjects.
     pub fn leave_unsampled(&mut self) {
-        let others: Vec<u32> =
-            self.nodes.iter().filter(|(_, node)| node.role != Role::Sampled).map(|(&pid, _)| pid).collect();
-        for pid in others {
-            self.settle(pid);
-            self.end(pid);
+        for pid in self.below(|_, node| node.role != Role::Sampled) {
+            if self.settle(pid) {
+                let mut node = self.nodes.remove(&pid);
+                if let Some(node) = &mut node {
+                    self.show_above(node);
+                }
+            } else {
+                self.end(pid);
+            }
         }
     }
 }
