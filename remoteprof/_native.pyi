@@ -119,9 +119,13 @@ class Link:
         nonblocking: bool,
         max_pause_ns: int,
         max_stack: int,
+        children: bool,
+        children_match: str,
     ) -> None:
         """Begin sampling all targets. max_stack: most bytes of one native stack copied. duration_ns and max_ticks:
-        0 = no end. Ends with a `finished` event."""
+        0 = no end. children: the descendants of the first target too, each announced by a `found` event and ended by a
+        `batch`, or by `exited` where there is no sample of it; children_match: only those whose name this regular
+        expression is found in, "" = all. Ends with a `finished` event. ValueError as check_pattern()."""
 
     def progress(self) -> None:
         """Answered by a `progress` event."""
@@ -135,9 +139,9 @@ class Link:
 class Event:
     """One message of the sampler."""
 
-    kind: Literal["added", "failed", "exited", "progress", "batch", "finished"]
+    kind: Literal["added", "found", "failed", "exited", "progress", "batch", "finished"]
     pid: int
-    """added, failed, exited, batch."""
+    """added, found, failed, exited, batch."""
     status: int
     """exited: the wait status of a launched CMD; -1 for other targets."""
     samples: int
@@ -147,6 +151,9 @@ class Event:
     batch: Batch | None
     error: Exception | None
     """failed: the exception to raise."""
+
+def check_pattern(pattern: str) -> None:
+    """Raises ValueError, saying why, for what is no regular expression."""
 
 def sampler_main(fd: int) -> None:
     """The sampler process: serves the socket `fd` until `finished` or until the other end closes. Never returns

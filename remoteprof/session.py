@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -13,21 +12,20 @@ from typing import TYPE_CHECKING, Any
 from remoteprof import stats as statistics
 from remoteprof.errors import RemoteprofError, UsageError
 from remoteprof.process import peak_memory
+from remoteprof.processes import Processes
 from remoteprof.sampler import Sampler
 
 if TYPE_CHECKING:
     from remoteprof._native import Batch, Event
-    from remoteprof.modules import Module, Reader
+    from remoteprof.modules import Module
     from remoteprof.profile.model import Profile
     from remoteprof.profile.stacks import ThreadStack
-    from remoteprof.symbols import Names, Symbols
+    from remoteprof.symbols import Names
 
 MAX_RATE = 1e6
 """Hz; a period of a microsecond is below what a sample costs."""
 MIN_STACK, MAX_STACK = 16 << 10, 2 << 20
 """Bounds on the bytes of one native stack that are copied."""
-_LOOKS = (0.1, 0.3, 1.0, 3.0, 10.0)
-"""Seconds between looks at what is mapped: libraries come early; what comes late is met while sampling."""
 BIASED = "biased: no thread was stopped (--nonblocking); stacks that change quickly are underrepresented"
 _WAIT = 0.25
 """Seconds that a wait for an event lasts at most: how late a request to stop may be seen."""
@@ -48,6 +46,10 @@ class Options:
     """Show the frames of the interpreter's own machinery too."""
     max_stack: int = 512 << 10
     """Most bytes of one native stack copied."""
+    children: bool = False
+    """Record the descendants of the first target too."""
+    children_match: str = ""
+    """Only those whose name this regular expression is found in; "" = all."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= MAX_RATE:
@@ -60,6 +62,13 @@ class Options:
             raise UsageError("a longest pause must be positive", "for example 1ms")
         if not MIN_STACK <= self.max_stack <= MAX_STACK:
             raise UsageError(f"{self.max_stack} bytes of stack are not possible", "give 16KiB to 2MiB")
+        if self.children_match:
+            from remoteprof._native import check_pattern
+
+            try:
+                check_pattern(self.children_match)
+            except ValueError as error:
+                raise UsageError(f"not a regular expression: {self.children_match!r}", str(error)) from None
 
 
 @dataclass(slots=True)
@@ -74,11 +83,30 @@ class Recording:
     names: list[Names] = field(default_factory=list)
     """Of the native frames of each batch."""
     notes: list[str] = field(default_factory=list)
+    roots: list[int] = field(default_factory=list)
+    """The pids that were asked for; the batches of their descendants come after theirs."""
+
+    def settle(self, processes: Processes, modules: bool) -> None:
+        """Puts the batches in order; `modules`: with what was mapped, and the names of native frames."""
+        roots = {pid: place for place, pid in enumerate(self.roots)}
+        found = processes.settle(self.batches, modules)
+        order = sorted(range(len(self.batches)), key=lambda index: roots.get(self.batches[index].pid, len(roots)))
+        self.batches = [self.batches[index] for index in order]
+        if modules:
+            self.names = [found.names[index] for index in order]
+            self.modules = found.modules
+            self.notes.extend(found.notes)
 
     def stats(self) -> dict[str, Any]:
         """How it went. The profiler's own CPU time, memory and output are left 0: only its owner can tell."""
         parts = [
-            {"pid": batch.pid, "duration_ns": batch.duration_ns, "rate_hz": self.options.rate, **batch.stats}
+            {
+                "pid": batch.pid,
+                "process": batch.process,
+                "duration_ns": batch.duration_ns,
+                "rate_hz": self.options.rate,
+                **batch.stats,
+            }
             for batch in self.batches
         ]
         merged = statistics.merge(parts, self.since_ns)
@@ -121,8 +149,7 @@ class Session:
         """Why a launched CMD could not be profiled."""
         self._recording = Recording(options, time.monotonic_ns() if since_ns is None else since_ns)
         self._launched = 0
-        self._readers: dict[int, Reader | None] = {}
-        self._symbols: dict[int, Symbols] = {}
+        self._processes = Processes(options.native)
         self._finished = False
 
     def __enter__(self) -> Session:
@@ -162,7 +189,8 @@ class Session:
             if event is None:
                 continue
             if event.kind == "added":
-                self._readers[event.pid] = None
+                self._processes.add(event.pid)
+                self._recording.roots.append(event.pid)
                 return event.pid
             self._take(event)
 
@@ -179,6 +207,8 @@ class Session:
                 options.nonblocking,
                 options.max_pause_ns,
                 options.max_stack,
+                options.children,
+                options.children_match,
             )
         )
 
@@ -196,17 +226,16 @@ class Session:
         """
         stopped = False
         now = time.monotonic()
-        looks = iter(_LOOKS)
-        next_look = now + next(looks) if modules else float("inf")
         next_progress = now if progress else float("inf")
         while not self._finished:
             if not stopped and stopping():
                 stopped = True
                 self.sampler.ask(lambda link: link.stop())
             now = time.monotonic()
+            next_look = self._processes.next_look() if modules else float("inf")
             if now >= next_look:
-                next_look = now + next(looks, _LOOKS[-1])
-                self._look()
+                self._processes.look()
+                next_look = self._processes.next_look()
             if now >= next_progress:
                 next_progress = now + _WAIT
                 self.sampler.ask(lambda link: link.progress())
@@ -216,8 +245,7 @@ class Session:
                     progress(event.samples, event.pause_p99_us)
             elif event is not None:
                 self._take(event)
-        if modules:
-            self._settle_modules()
+        self._recording.settle(self._processes, modules)
         return self._recording
 
     def wait(self) -> int:
@@ -231,9 +259,14 @@ class Session:
     def _take(self, event: Event) -> None:
         if event.kind == "batch" and event.batch is not None:
             self._recording.batches.append(event.batch)
+            self._processes.end(event.batch)
             self.sampler.peak_memory()
+        elif event.kind == "found":
+            self._processes.add(event.pid, below=True)
         elif event.kind == "exited" and self._launched and event.pid == self._launched:
             self.exit_status = event.status
+        elif event.kind == "exited":
+            self._processes.forget(event.pid)
         elif event.kind == "finished":
             self.sampler.peak_memory()
             self._finished = True
@@ -243,45 +276,6 @@ class Session:
                 raise error
             # CMD runs, and its status is awaited; that it cannot be profiled is for the end.
             self.failure = error
-
-    def _look(self) -> None:
-        from remoteprof._native import Target
-        from remoteprof.modules import Reader
-
-        for pid in self._readers:
-            # What cannot be looked at now was seen before, or is met while sampling.
-            with contextlib.suppress(RemoteprofError, OSError):
-                reader = self._readers[pid]
-                if reader is None:
-                    reader = self._readers[pid] = Reader(Target(pid))
-                reader.look()
-                if self.options.native:
-                    self._look_at_symbols(pid, reader)
-
-    def _look_at_symbols(self, pid: int, reader: Reader) -> None:
-        from remoteprof.symbols import Symbols
-
-        symbols = self._symbols.get(pid)
-        if symbols is None:
-            symbols = self._symbols[pid] = Symbols(reader.target, reader)
-        symbols.look(reader.mappings())
-
-    def _settle_modules(self) -> None:
-        self._look()
-        for batch in self._recording.batches:
-            reader = self._readers.get(batch.pid)
-            if reader is not None:
-                reader.add(batch.mappings)
-        for pid, reader in self._readers.items():
-            if reader is not None:
-                self._recording.modules[pid] = reader.modules()
-                if reader.unreadable:
-                    self._recording.notes.append(
-                        f"no build id could be read of {reader.unreadable} modules of pid {pid}"
-                    )
-        for batch in self._recording.batches:
-            symbols = self._symbols.get(batch.pid)
-            self._recording.names.append(symbols.of_batch(batch) if symbols is not None else {})
 
 
 def record(

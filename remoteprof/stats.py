@@ -67,6 +67,7 @@ def merge(parts: Iterable[dict[str, Any]], since_ns: int) -> dict[str, Any]:
         for reason, count in part.get("cut", {}).items():
             cut[reason] = cut.get(reason, 0) + int(count)
     merged["cut"] = cut
+    merged["unsampled_cpu_ns"] = sum(int(part.get("unsampled_cpu_ns", 0)) for part in parts)
     known = set(merged) | {"first_sample_ns", "attached_ns"}
     for part in parts:
         for name, value in part.items():

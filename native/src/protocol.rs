@@ -31,6 +31,10 @@ pub struct Options {
     pub max_pause_ns: u64,
     /// Most bytes of one native stack copied.
     pub max_stack: u32,
+    /// Follow the descendants of the targets.
+    pub children: bool,
+    /// Only those whose name this regular expression matches; empty = all.
+    pub children_match: String,
 }
 
 /// From the supervisor.
@@ -87,6 +91,11 @@ pub enum Event {
         /// Its pid.
         pid: u32,
     },
+    /// A descendant of a target is recorded from now on: it can be looked at while it lives.
+    Found {
+        /// Its pid.
+        pid: u32,
+    },
     /// A target cannot be opened, or CMD cannot be executed.
     Failed(Error),
     /// CMD could not be executed: errno.
@@ -110,7 +119,7 @@ pub enum Event {
         /// 99 % of the pauses are not longer, nanoseconds.
         pause_p99_ns: u64,
     },
-    /// A target's window.
+    /// A target's window. That of a descendant comes as it ends.
     Batch(Box<Batch>),
     /// Sampling has ended and all batches are sent.
     Finished,

@@ -7,18 +7,13 @@ const SUB_BITS: u32 = 4;
 const BUCKETS: usize = (64 << SUB_BITS) as usize;
 
 /// Durations in buckets of 6 % width.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Histogram {
+    /// As many as the longest asks for: there is one histogram for each process of a tree.
     counts: Vec<u64>,
     count: u64,
     total: u64,
     max: u64,
-}
-
-impl Default for Histogram {
-    fn default() -> Self {
-        Histogram { counts: vec![0; BUCKETS], count: 0, total: 0, max: 0 }
-    }
 }
 
 fn bucket(value: u64) -> usize {
@@ -42,7 +37,11 @@ fn middle(bucket: usize) -> u64 {
 impl Histogram {
     /// Adds one duration, nanoseconds.
     pub fn add(&mut self, value: u64) {
-        self.counts[bucket(value)] += 1;
+        let bucket = bucket(value).min(BUCKETS - 1);
+        if bucket >= self.counts.len() {
+            self.counts.resize(bucket + 1, 0);
+        }
+        self.counts[bucket] += 1;
         self.count += 1;
         self.total += value;
         self.max = self.max.max(value);
@@ -121,6 +120,9 @@ pub struct Stats {
     pub cpu_ns_sampled: u64,
     /// CPU time of the process between first and last tick, nanoseconds.
     pub cpu_ns_process: u64,
+    /// CPU time of descendants that were never sampled, shown as `[unsampled: NAME]`: in the cpu column and in
+    /// `cpu_ns_process`, not in `cpu_ns_sampled`.
+    pub unsampled_cpu_ns: u64,
     /// System calls restarted by the EINTR guard.
     pub syscalls_restarted: u64,
     /// SEIZE calls refused because another tracer held the thread for a moment.

@@ -70,6 +70,8 @@ class Choices:
     idle: bool
     max_pause: int
     nonblocking: bool
+    children: bool | None
+    children_match: str | None
     stats: str | None
     quiet: bool
 
@@ -88,6 +90,8 @@ def recording_options(command: _Command) -> _Command:
             click.option("--idle/--no-idle", default=True, help="Sleeping threads too.  [default: on]"),
             click.option("--max-pause", type=duration, default=1_000_000, help="Longest stop.  [default: 1ms]"),
             click.option("--nonblocking", is_flag=True, help="Never stop a thread; the result is biased."),
+            click.option("--children/--no-children", default=None, help="Descendants too.  [run: on, attach: off]"),
+            click.option("--children-match", metavar="REGEX", help="Only descendants whose name this is found in."),
             click.option("--stats", metavar="FILE", help="Write how the recording went, as JSON."),
             click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         ]

@@ -11,14 +11,20 @@ from remoteprof.cli.options import Choices, recording_options
 from remoteprof.cli.options import pid as process_id
 from remoteprof.cli.output import Outputs, Progress, on_terminal
 from remoteprof.cli.signals import stop_requests
+from remoteprof.errors import UsageError
 from remoteprof.process import name_of, own_start_ns
 from remoteprof.session import Options, Session
 
 DEFAULT_DURATION = 10_000_000_000
 
 
-def session_options(choices: Choices, duration_ns: int) -> Options:
-    """The choices that concern the sampler."""
+def session_options(choices: Choices, duration_ns: int, children: bool) -> Options:
+    """The choices that concern the sampler. `children`: what is done where neither --children nor --no-children is
+    given. Raises UsageError."""
+    if choices.children_match is not None and choices.children is False:
+        raise UsageError("--children-match has nothing to choose from with --no-children", "leave one of them out")
+    if choices.children is not None or choices.children_match is not None:
+        children = choices.children is not False
     return Options(
         rate=choices.rate,
         duration_ns=duration_ns,
@@ -28,6 +34,8 @@ def session_options(choices: Choices, duration_ns: int) -> Options:
         max_pause_ns=choices.max_pause,
         native_all=choices.native_all,
         max_stack=choices.max_stack,
+        children=children,
+        children_match=choices.children_match or "",
     )
 
 
@@ -39,7 +47,10 @@ def attach(pid: int, **given: Any) -> int:
     choices = Choices(**given)
     outputs = Outputs(choices)
     duration = choices.duration or DEFAULT_DURATION
-    with stop_requests() as stopping, Session(session_options(choices, duration), since_ns=own_start_ns()) as session:
+    with (
+        stop_requests() as stopping,
+        Session(session_options(choices, duration, False), since_ns=own_start_ns()) as session,
+    ):
         session.attach(pid)
         session.start()
         name = name_of(pid)
@@ -63,4 +74,4 @@ def run(command: tuple[str, ...], strict: bool, **given: Any) -> int:
     choices = Choices(**given)
     outputs = Outputs(choices)
     arguments = [os.fsencode(argument) for argument in command]
-    return Launch(arguments, session_options(choices, choices.duration or 0), outputs, strict).run()
+    return Launch(arguments, session_options(choices, choices.duration or 0, True), outputs, strict).run()

@@ -93,10 +93,11 @@ class Reader:
     have none.
     """
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, ids: dict[tuple[str, int, str], str] | None = None) -> None:
+        """`ids`: build ids by the identity of a file, shared with other readers of this machine."""
         self.target = target
         self._proc = Path(f"/proc/{target.pid}")
-        self._ids: dict[tuple[str, int, str], str] = {}
+        self._ids = {} if ids is None else ids
         self._seen: dict[tuple[int, int, int, str], Line | Mapping] = {}
         self._main = ""
         self._vdso: str | None = None

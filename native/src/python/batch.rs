@@ -135,6 +135,7 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
         ("pending_ticks", stats.pending_ticks),
         ("cpu_ns_sampled", stats.cpu_ns_sampled),
         ("cpu_ns_process", stats.cpu_ns_process),
+        ("unsampled_cpu_ns", stats.unsampled_cpu_ns),
         ("syscalls_restarted", stats.syscalls_restarted),
         ("collisions", stats.collisions),
         ("torn", stats.torn),

@@ -26,6 +26,7 @@ fn event(py: Python<'_>, event: protocol::Event) -> PyResult<Event> {
     let mut result = Event { kind: "", pid: 0, status: -1, samples: 0, pause_p99_us: 0.0, batch: None, error: None };
     match event {
         protocol::Event::Added { pid } => (result.kind, result.pid) = ("added", pid),
+        protocol::Event::Found { pid } => (result.kind, result.pid) = ("found", pid),
         protocol::Event::Failed(error) => {
             result.kind = "failed";
             result.error = Some(exception(py, &error)?.unbind());
@@ -46,6 +47,12 @@ fn event(py: Python<'_>, event: protocol::Event) -> PyResult<Event> {
         protocol::Event::Finished => result.kind = "finished",
     }
     Ok(result)
+}
+
+/// Checks a regular expression for the names of processes.
+#[pyfunction]
+pub fn check_pattern(pattern: &str) -> PyResult<()> {
+    crate::sampler::pattern(pattern).map(drop).map_err(PyValueError::new_err)
 }
 
 /// A stream over a descriptor that stays the caller's.
@@ -95,11 +102,25 @@ impl Link {
         nonblocking: bool,
         max_pause_ns: u64,
         max_stack: u32,
+        children: bool,
+        children_match: String,
     ) -> PyResult<()> {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(PyValueError::new_err("rate must be over 0"));
         }
-        let options = Options { rate, duration_ns, max_ticks, idle, native, nonblocking, max_pause_ns, max_stack };
+        check_pattern(&children_match)?;
+        let options = Options {
+            rate,
+            duration_ns,
+            max_ticks,
+            idle,
+            native,
+            nonblocking,
+            max_pause_ns,
+            max_stack,
+            children,
+            children_match,
+        };
         self.say(&Command::Start(options))
     }
 

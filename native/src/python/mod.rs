@@ -44,6 +44,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<batch::Batch>()?;
     module.add_class::<link::Event>()?;
     module.add_class::<link::Link>()?;
+    module.add_function(wrap_pyfunction!(link::check_pattern, module)?)?;
     module.add_function(wrap_pyfunction!(sampler_main, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::symbolize, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::build_id, module)?)?;

@@ -14,26 +14,33 @@ use crate::target::launch::{self, Held, Restore};
 use crate::target::linux::{self, Process};
 use crate::target::sys;
 
+mod census;
+mod follow;
 mod known;
+mod node;
 pub mod pace;
 mod stops;
 pub mod subject;
 pub mod thread;
+mod tree;
 pub mod watchdog;
 
+pub use follow::pattern;
 use pace::Pace;
-use subject::{Found, Scratch, Subject};
+use subject::{Entry, Found, Scratch, Subject};
 
 /// How long stops that are still under way are waited for at the end.
 const LAST_STOPS_NS: u64 = 100_000_000;
 /// How long a young process is given to become a Python.
 const STARTUP_NS: u64 = 1_000_000_000;
+/// Looking at the programs of new processes may take one part in this many of a round's time; the first always may.
+const OPEN_SHARE: f64 = 2.0;
 /// Descriptors for other things than threads.
 const OTHER_DESCRIPTORS: u64 = 64;
 
 static DESCRIPTOR_BUDGET: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(512);
 
-/// How many descriptors the threads of one target may keep open.
+/// How many descriptors the threads of all targets may keep open.
 pub fn descriptor_budget() -> usize {
     DESCRIPTOR_BUDGET.load(std::sync::atomic::Ordering::Relaxed)
 }
@@ -45,6 +52,14 @@ struct Flight {
     asked: u64,
     on_core: bool,
     attempts: u32,
+}
+
+/// What descendants that were handed over add to the answers about the whole.
+#[derive(Debug, Default)]
+struct Delivered {
+    samples: u64,
+    pause_p99: u64,
+    runtime: bool,
 }
 
 /// The sampler process.
@@ -65,6 +80,9 @@ pub struct Sampler {
     notified: bool,
     queue: Vec<(usize, u32)>,
     scratch: Scratch,
+    following: Option<follow::Following>,
+    delivered: Delivered,
+    outbox: Vec<u8>,
 }
 
 /// Serves the supervisor at the other end of `link` until it is closed, or all is done.
@@ -94,6 +112,9 @@ pub fn serve(link: UnixStream) -> io::Result<()> {
         notified: false,
         queue: Vec::new(),
         scratch: Scratch::default(),
+        following: None,
+        delivered: Delivered::default(),
+        outbox: Vec::new(),
     }
     .run()
     .or_else(|error| match error.kind() {
@@ -115,7 +136,10 @@ impl Sampler {
     fn run(&mut self) -> io::Result<()> {
         loop {
             let now = sys::monotonic_ns();
-            let timeout = self.options.is_some().then(|| self.clock.due().min(self.end).saturating_sub(now));
+            let timeout = self.options.is_some().then(|| {
+                let next = self.clock.due().min(self.end).min(self.next_look());
+                next.saturating_sub(now)
+            });
             let [signalled, commanded] = sys::wait_readable([self.signals.as_raw_fd(), self.link.as_raw_fd()], timeout);
             if signalled {
                 sys::drain_signals(&self.signals);
@@ -124,24 +148,36 @@ impl Sampler {
             if commanded && !self.commands()? {
                 return Ok(());
             }
-            if let Some(options) = &self.options {
-                let now = sys::monotonic_ns();
-                let last_tick = options.max_ticks;
-                if now >= self.end || self.subjects.iter().all(|subject| subject.ended) {
-                    self.finish()?;
-                } else if now >= self.clock.due() {
-                    watchdog::busy(now);
-                    self.round(now)?;
-                    watchdog::idle();
-                    if last_tick > 0 && self.subjects.iter().all(|subject| subject.stats.ticks >= last_tick) {
-                        self.finish()?;
-                    }
-                }
+            if self.options.is_some() {
+                self.work()?;
             }
         }
     }
 
+    fn work(&mut self) -> io::Result<()> {
+        let now = sys::monotonic_ns();
+        let last_tick = self.options.as_ref().map_or(0, |options| options.max_ticks);
+        if now >= self.end || self.subjects.iter().filter(|subject| subject.root).all(|subject| subject.ended) {
+            return self.finish();
+        }
+        watchdog::busy(now);
+        if now >= self.next_look() {
+            self.look_at_tree(now)?;
+        }
+        if now >= self.clock.due() {
+            self.round(sys::monotonic_ns())?;
+        }
+        self.retire(sys::monotonic_ns())?;
+        watchdog::idle();
+        self.drain()?;
+        if last_tick > 0 && self.subjects.iter().all(|subject| subject.stats.ticks >= last_tick) {
+            self.finish()?;
+        }
+        Ok(())
+    }
+
     fn say(&mut self, event: &Event) -> io::Result<()> {
+        self.flush()?;
         protocol::send(&mut self.link, event)
     }
 
@@ -161,9 +197,11 @@ impl Sampler {
                 Command::Launch { arguments, environment } => self.launch(arguments, environment)?,
                 Command::Start(options) => self.start(options)?,
                 Command::Progress => {
-                    let samples = self.subjects.iter().map(|subject| subject.stats.samples).sum();
+                    let samples: u64 = self.subjects.iter().map(|subject| subject.stats.samples).sum();
                     let p99 = self.subjects.iter().map(|subject| subject.stats.pause.quantile(0.99)).max();
-                    self.say(&Event::Progress { samples, pause_p99_ns: p99.unwrap_or(0) })?;
+                    let (before, longest) = (self.delivered.samples, self.delivered.pause_p99);
+                    let pause_p99_ns = p99.unwrap_or(0).max(longest);
+                    self.say(&Event::Progress { samples: samples + before, pause_p99_ns })?;
                 }
                 Command::Stop if self.options.is_some() => self.finish()?,
                 Command::Stop => {}
@@ -217,18 +255,27 @@ impl Sampler {
     }
 
     fn start(&mut self, options: Options) -> io::Result<()> {
+        if options.children {
+            // Before CMD can have children.
+            self.follow_from(&options.children_match);
+        }
         if let Some(held) = self.held.take()
             && let Err(error) = held.release()
         {
+            self.following = None;
             let event = Event::NotExecuted { errno: error.raw_os_error().unwrap_or(0), message: error.to_string() };
             return self.say(&event);
         }
-        let now = sys::monotonic_ns();
+        let (now, unix) = (sys::monotonic_ns(), sys::realtime_ns());
+        if let Some(following) = &mut self.following {
+            following.begin(now, unix);
+        }
         self.clock = Clock::new(now, options.rate, now ^ u64::from(std::process::id()));
         self.pace = Pace::new(now, options.rate);
         self.end = if options.duration_ns == 0 { u64::MAX } else { now.saturating_add(options.duration_ns) };
         for subject in &mut self.subjects {
-            subject.start(now, &options);
+            let born = subject.launched;
+            subject.start(now, &options, Entry { born, unix });
         }
         self.options = Some(options);
         Ok(())
@@ -238,6 +285,8 @@ impl Sampler {
         let due = self.clock.take(now);
         let is_late = due.late as f64 > self.clock.period() / 2.0;
         self.queue.clear();
+        let crowd = self.subjects.len() as u64;
+        let open_until = sys::thread_cpu_ns() + (self.clock.period() / OPEN_SHARE) as u64;
         for (index, subject) in self.subjects.iter_mut().enumerate() {
             if subject.ended {
                 continue;
@@ -246,7 +295,7 @@ impl Sampler {
                 subject.miss(due.missed);
             }
             subject.stats.late_ticks += u64::from(is_late);
-            subject.begin_round(now);
+            subject.begin_round(now, crowd, open_until);
             let from = self.queue.len();
             self.queue.extend(subject.threads.keys().map(|&tid| (index, tid)));
             let mut keep = from;
@@ -305,15 +354,18 @@ impl Sampler {
         self.flights.clear();
         self.on_core = 0;
         let now = sys::monotonic_ns();
-        for mut subject in std::mem::take(&mut self.subjects) {
-            if subject.ended && !subject.launched {
+        let shown = self.leave_tree(now)?;
+        let others = self.subjects.iter().any(|subject| !subject.runtime_name().is_empty());
+        let runtime = std::mem::take(&mut self.delivered).runtime || others;
+        for (mut subject, shown) in std::mem::take(&mut self.subjects).into_iter().zip(shown) {
+            if subject.root && subject.ended && !subject.launched {
                 self.say(&Event::Exited { pid: subject.process.pid, status: -1 })?;
             }
             subject.stats.final_rate_hz = rate;
-            if subject.launched && !subject.native() && subject.runtime_name().is_empty() {
+            if subject.launched && !subject.native() && !runtime {
                 self.say(&Event::Failed(not_python(subject.process.pid, &subject.process.name)))?;
             }
-            let batch = subject.finish(now);
+            let batch = subject.finish(now, &shown);
             self.say(&Event::Batch(Box::new(batch)))?;
         }
         self.say(&Event::Finished)

@@ -135,6 +135,7 @@ impl Sampler {
         for subject in self.subjects.iter_mut().filter(|subject| subject.launched) {
             subject.look_at_cpu();
         }
+        self.before_reaping();
         while let Some((tid, change)) = ptrace::next_change() {
             self.changed(tid, change)?;
         }

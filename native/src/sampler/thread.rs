@@ -1,5 +1,7 @@
 //! One thread of a target: what is kept of it from tick to tick.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use crate::tables::{StackId, State};
 use crate::target::procfs::{Look, Schedstat, ThreadFiles};
 
@@ -38,6 +40,14 @@ pub enum Outcome {
     Unreadable,
 }
 
+/// Descriptors that the threads of all targets keep open.
+static KEPT: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether another thread may keep its descriptors.
+pub fn may_keep() -> bool {
+    KEPT.load(Ordering::Relaxed) + ThreadFiles::DESCRIPTORS <= super::descriptor_budget()
+}
+
 /// A thread that is being sampled.
 #[derive(Debug)]
 pub struct Thread {
@@ -68,6 +78,9 @@ pub struct Thread {
 impl Thread {
     /// A thread first seen at `now` whose CPU time up to `cpu_mark` is not ours to count.
     pub fn new(row: u32, files: ThreadFiles, cpu_mark: u64, now: u64) -> Self {
+        if files.kept() {
+            KEPT.fetch_add(ThreadFiles::DESCRIPTORS, Ordering::Relaxed);
+        }
         Thread {
             row,
             files,
@@ -93,5 +106,13 @@ impl Thread {
     /// Whether the thread still sleeps as it did when `line` was read.
     pub fn still_asleep(&mut self, line: Schedstat) -> bool {
         matches!(self.files.look(), Look::Blocked { .. }) && self.schedstat() == Some(line)
+    }
+}
+
+impl Drop for Thread {
+    fn drop(&mut self) {
+        if self.files.kept() {
+            KEPT.fetch_sub(ThreadFiles::DESCRIPTORS, Ordering::Relaxed);
+        }
     }
 }

@@ -11,6 +11,8 @@ use super::{Mapping, sys};
 pub const MAX_MAPS_BYTES: u64 = 64 << 20;
 /// Most threads of one process that are looked at.
 pub const MAX_THREADS: usize = 100_000;
+/// Most processes that are looked at.
+pub const MAX_PROCESSES: usize = 1 << 20;
 
 /// Parses the text of a maps file; a line that does not parse is left out.
 pub fn parse_maps(text: &[u8]) -> Vec<Mapping> {
@@ -88,6 +90,32 @@ pub struct Stat {
     pub start_stack: u64,
     /// Address of the command line: differs after each exec.
     pub arg_start: u64,
+    /// The process that it is a child of.
+    pub parent: u32,
+    /// Its process group.
+    pub group: u32,
+    /// Its session.
+    pub session: u32,
+    /// CPU time of the children that it has waited for, and of theirs, nanoseconds; in steps of clock ticks.
+    pub waited_ns: u64,
+}
+
+/// A clock tick in the files of /proc, nanoseconds: USER_HZ is 100 wherever we run.
+pub const TICK_NS: u64 = 10_000_000;
+
+/// The children of a thread; None where the kernel has no such file (CONFIG_PROC_CHILDREN), or the thread is gone.
+pub fn read_children(pid: u32, tid: u32) -> Option<Vec<u32>> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).ok()?;
+    Some(text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).take(MAX_PROCESSES).collect())
+}
+
+/// All processes that are shown in /proc, in ascending order.
+pub fn list_processes() -> Vec<u32> {
+    let Ok(entries) = fs::read_dir("/proc") else { return Vec::new() };
+    let mut pids: Vec<u32> =
+        entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).take(MAX_PROCESSES).collect();
+    pids.sort_unstable();
+    pids
 }
 
 /// Reads `/proc/PID/stat`.
@@ -111,6 +139,10 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
         start_time: number(22),
         start_stack: number(28),
         arg_start: number(48),
+        parent: number(4) as u32,
+        group: number(5) as u32,
+        session: number(6) as u32,
+        waited_ns: (number(16) + number(17)) * TICK_NS,
     })
 }
 
@@ -284,6 +316,8 @@ mod tests {
         assert_eq!((stat.name.as_str(), stat.state), ("a) R 1", b'S'));
         assert_eq!(stat.flags, 6);
         assert_eq!((stat.start_time, stat.start_stack), (4242, 77));
+        assert_eq!((stat.parent, stat.group, stat.session), (1, 2, 3));
+        assert_eq!(stat.waited_ns, (13 + 14) * TICK_NS);
     }
 
     #[test]

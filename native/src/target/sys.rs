@@ -134,6 +134,19 @@ pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout_ns: Option<u64>) -
     if ready <= 0 { [false; N] } else { polls.map(|poll| poll.revents != 0) }
 }
 
+/// Writes as much to a socket as it takes without waiting.
+pub fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
+    // SAFETY: `bytes` is readable for its length.
+    let sent = unsafe { libc::send(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    match sent {
+        0.. => Ok(sent as usize),
+        _ => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::WouldBlock => Ok(0),
+            error => Err(error),
+        },
+    }
+}
+
 /// The signals that this process ignores (bit N-1 for signal N), but for the two that Python itself ignores at its start.
 pub fn ignored_signals() -> u64 {
     (1..32)
@@ -159,6 +172,24 @@ pub fn become_sampler() {
         }
     }
     notify_stops(false);
+}
+
+/// Makes this process the parent of every descendant whose own parent ends, so that it stays in sight.
+pub fn become_subreaper() {
+    // SAFETY: a plain prctl call with constant arguments.
+    unsafe { libc::prctl(libc::PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) };
+}
+
+/// CPU time of the children that this process has reaped, and of those that they had, nanoseconds.
+pub fn reaped_cpu_ns() -> u64 {
+    // SAFETY: all-zero is a valid place for the result.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1000;
+    ns(usage.ru_utime) + ns(usage.ru_stime)
 }
 
 /// Raises the soft limit of descriptors to the hard one; gives (old soft limit, new soft limit).

@@ -135,7 +135,9 @@ class Link:
     def launch(self, argv, environment):
         self.say("launch", argv, environment)
 
-    def start(self, rate, duration_ns, max_ticks, idle, native, nonblocking, max_pause_ns, max_stack):
+    def start(
+        self, rate, duration_ns, max_ticks, idle, native, nonblocking, max_pause_ns, max_stack, children, children_match
+    ):
         self.say("start", duration_ns, max_ticks)
 
     def progress(self):
@@ -178,6 +180,11 @@ def take(stream):
 
 def symbolize(source, start, offset, addresses, **rest):
     raise ValueError("no names here")
+
+
+def check_pattern(pattern):
+    if pattern == "(":
+        raise ValueError("it does not end")
 
 
 def perf_map(pid):

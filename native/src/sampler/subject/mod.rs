@@ -3,29 +3,31 @@
 mod native;
 mod program;
 mod stacks;
+mod threads;
+mod window;
 
 use rustc_hash::FxHashMap;
 
 use super::known::KnownStacks;
-use super::thread::{Outcome, Thread};
-use crate::protocol::{Batch, Options};
+use super::thread::{Outcome, Thread, may_keep};
+use crate::protocol::Options;
 use crate::runtime::cpython::CPython;
 use crate::stats::{Cache, Stats};
 use crate::tables::{StackId, State, Tables, Values};
 use crate::target::linux::{Image, Process};
-use crate::target::procfs::{self, Look, Schedstat, TaskFolder, ThreadFiles};
+use crate::target::procfs::{Look, Schedstat, TaskFolder};
 use crate::target::sys;
 use crate::unwind::Registers;
 
 /// Shortest time between two looks at the number of threads.
 const MIN_SCAN_NS: u64 = 10_000_000;
-/// Longest time between two looks at the list of threads: one can end as another begins.
-const MAX_SCAN_NS: u64 = 100_000_000;
-/// A look at the list of threads may take this share of our CPU time, but is not put off for longer than this.
-const SCAN_SHARE: u64 = 1000;
-const MAX_LOOK_NS: u64 = 1_000_000_000;
 /// How often it is checked that the process still runs the same program, and that the runtime's threads are known.
 const CHECK_NS: u64 = 100_000_000;
+/// How long a process is young.
+const YOUNG_NS: u64 = 100_000_000;
+/// Each time that there are so many more processes, each is checked so much less often.
+const CROWD: u64 = 16;
+
 use native::Native;
 pub use native::{NOT_COPIED, Walked};
 use stacks::PythonFrames;
@@ -71,8 +73,14 @@ pub struct Subject {
     pub process: Process,
     /// Whether CMD is ours to wait for.
     pub launched: bool,
-    /// Whether it has ended.
+    /// Whether it was asked for, not found below one that was.
+    pub root: bool,
+    /// Whether it has ended, or is not to be sampled any more.
     pub ended: bool,
+    /// Whether it was only left: it goes on.
+    pub left: bool,
+    /// Whether its program is still to be looked at, which takes a while: until then its ticks are carried.
+    pub unopened: bool,
     /// Its threads.
     pub threads: FxHashMap<u32, Thread>,
     /// Its figures.
@@ -104,6 +112,19 @@ pub struct Subject {
     cpu_last: u64,
     started: u64,
     started_unix: u64,
+    /// Whether all its CPU time is ours to count.
+    born: bool,
+    /// Threads that it was ever seen to have.
+    seen_threads: u64,
+}
+
+/// How a recording looks upon a process that it begins to sample.
+#[derive(Clone, Copy, Debug)]
+pub struct Entry {
+    /// Whether the process began with, or during, the recording: what it used before we saw it counts.
+    pub born: bool,
+    /// Unix time, nanoseconds.
+    pub unix: u64,
 }
 
 impl Subject {
@@ -113,7 +134,10 @@ impl Subject {
             image: if launched { None } else { process.image() },
             process,
             launched,
+            root: true,
             ended: false,
+            left: false,
+            unopened: false,
             threads: FxHashMap::default(),
             stats: Stats { attached_ns: sys::monotonic_ns(), ..Stats::default() },
             idle: true,
@@ -140,27 +164,25 @@ impl Subject {
             cpu_last: 0,
             started: 0,
             started_unix: 0,
+            born: launched,
+            seen_threads: 0,
         }
     }
 
-    /// Sampling begins: what the process used before is not ours to count.
-    pub fn start(&mut self, now: u64, options: &Options) {
+    /// Sampling begins: what the process used before is not ours to count, unless it was born meanwhile.
+    pub fn start(&mut self, now: u64, options: &Options, entry: Entry) {
         self.idle = options.idle;
+        self.born = entry.born;
         // A running thread has no registers to go by.
         self.native = (options.native && !options.nonblocking).then(|| Native::new(options.max_stack));
-        if let Some(native) = &mut self.native
-            && !self.launched
-        {
-            native.renew(&self.process);
-            if let Some(python) = &self.runtime {
-                native.find_evaluation(&self.process, python.runtime_address());
-            }
+        if !self.born && self.native.is_some() {
+            self.renew_native(self.process.mappings().unwrap_or_default());
         }
         self.started = now;
-        self.started_unix = sys::realtime_ns();
-        self.cpu_start = if self.launched { 0 } else { self.process_cpu() };
+        self.started_unix = entry.unix;
+        self.cpu_start = if self.born { 0 } else { self.process_cpu() };
         self.cpu_last = self.cpu_start;
-        self.task_folder = TaskFolder::open(self.process.pid).ok();
+        self.task_folder = may_keep().then(|| TaskFolder::open(self.process.pid).ok()).flatten();
         self.scan(now, true);
     }
 
@@ -174,15 +196,26 @@ impl Subject {
         &self.runtime_name
     }
 
+    /// The newest reading of its CPU time, nanoseconds.
+    pub fn cpu(&self) -> u64 {
+        self.cpu_last
+    }
+
     fn process_cpu(&self) -> u64 {
         sys::process_cpu_ns(self.process.pid).unwrap_or(self.cpu_last)
     }
 
-    /// The work of a round that concerns the whole process: new threads, a new program, the runtime.
-    pub fn begin_round(&mut self, now: u64) {
+    /// The work of a round that concerns the whole process: new threads, a new program, the runtime. `crowd`: how many
+    /// processes there are. `open_until`: the CPU time of ours at which no more programs are looked at in this round.
+    pub fn begin_round(&mut self, now: u64, crowd: u64, open_until: u64) {
         self.stats.ticks += 1;
-        if now >= self.next_check {
-            self.next_check = now + CHECK_NS;
+        let opens =
+            (self.unopened || (self.runtime.is_none() && now >= self.next_open)) && sys::thread_cpu_ns() < open_until;
+        self.unopened &= !opens;
+        if now >= self.next_check && !self.unopened {
+            // A young process is likely to exec; many together may not cost more than some.
+            let wait = if now - self.started < YOUNG_NS { MIN_SCAN_NS } else { CHECK_NS };
+            self.next_check = now + wait * (1 + crowd / CROWD);
             self.check(now);
         }
         if now >= self.next_look {
@@ -194,66 +227,8 @@ impl Subject {
                 self.scan(now, false);
             }
         }
-        if self.runtime.is_none() && now >= self.next_open {
+        if opens && self.runtime.is_none() {
             self.retry_runtime();
-        }
-    }
-
-    /// Looks at the list of threads.
-    pub fn scan(&mut self, now: u64, first: bool) {
-        let began = sys::thread_cpu_ns();
-        let tids = procfs::list_threads(self.process.pid);
-        let ended: Vec<u32> = self.threads.keys().copied().filter(|tid| tids.binary_search(tid).is_err()).collect();
-        ended.into_iter().for_each(|tid| self.end_thread(tid));
-        for tid in tids {
-            if !self.threads.contains_key(&tid) {
-                self.add_thread(tid, now, first && !self.launched);
-            }
-        }
-        // Not by the clock: we may have lost our core on the way.
-        let cost = sys::thread_cpu_ns().saturating_sub(began);
-        self.next_scan = now + MAX_SCAN_NS;
-        self.next_look = now + (cost * SCAN_SHARE).clamp(MIN_SCAN_NS, MAX_LOOK_NS);
-        self.ended |= self.threads.is_empty();
-    }
-
-    fn add_thread(&mut self, tid: u32, now: u64, was_there: bool) {
-        let kept = self.threads.len() * ThreadFiles::DESCRIPTORS < super::descriptor_budget();
-        let files = ThreadFiles::open(self.process.pid, tid, kept);
-        if files.look() == Look::Gone {
-            return;
-        }
-        let Some(line) = files.schedstat() else { return };
-        let name = thread_name(self.process.pid, tid);
-        let key = (tid, name);
-        let row = match self.row_ids.get(&key) {
-            Some(&row) => row,
-            None => {
-                let row = self.rows.len() as u32;
-                self.rows.push(key.clone());
-                self.row_ids.insert(key, row);
-                row
-            }
-        };
-        let mark = if was_there { line.run_ns } else { 0 };
-        self.threads.insert(tid, Thread::new(row, files, mark, now));
-    }
-
-    /// A thread has ended: what it left goes to `gone` and `[unsampled]`.
-    pub fn end_thread(&mut self, tid: u32) {
-        let Some(thread) = self.threads.remove(&tid) else { return };
-        self.stats.pending_ticks -= thread.carried;
-        self.stats.gone += thread.carried + u64::from(thread.in_flight);
-        self.count_unsampled(&thread);
-    }
-
-    fn count_unsampled(&mut self, thread: &Thread) {
-        let cpu = thread.cpu_seen.saturating_sub(thread.cpu_mark);
-        if cpu > 0 {
-            let label = self.tables.label("[unsampled]");
-            let stack = self.tables.stack(&[label]);
-            self.tables.count(thread.row, stack, State::Unknown, Values { cpu, ..Values::default() });
-            self.stats.cpu_ns_sampled += cpu;
         }
     }
 
@@ -265,7 +240,13 @@ impl Subject {
             self.carry(tid);
             return Found::Done;
         }
-        match thread.files.look() {
+        let look = thread.files.look();
+        if self.unopened && look != Look::Gone {
+            self.stats.thread_ticks += 1;
+            self.carry(tid);
+            return Found::Done;
+        }
+        match look {
             Look::Running => {}
             Look::Gone => {
                 self.stats.thread_ticks += 1;
@@ -357,60 +338,4 @@ impl Subject {
         }
     }
 
-    fn caches(&self) -> Vec<(String, Cache)> {
-        let code = self.runtime.as_ref().map(|python| ("code", python.code_cache()));
-        let rules = self.native.as_ref().map(|native| ("unwind rules", native.rule_cache()));
-        let caches = [Some(("sleeping stacks", self.asleep)), Some(("python stacks", self.known.looks)), code, rules];
-        caches.into_iter().flatten().map(|(name, cache)| (name.to_string(), cache)).collect()
-    }
-
-    /// Ends the window: every thread's rest is counted, and all is handed over.
-    pub fn finish(&mut self, now: u64) -> Batch {
-        if !self.ended {
-            self.cpu_last = self.process_cpu().max(self.cpu_last);
-        }
-        let tids: Vec<u32> = self.threads.keys().copied().collect();
-        for tid in tids {
-            let Some(thread) = self.threads.get_mut(&tid) else { continue };
-            if std::mem::take(&mut thread.in_flight) {
-                let label = self.tables.label("[unreadable: did not stop before the end]");
-                let stack = self.tables.stack(&[label]);
-                self.count(tid, Sample::unreadable(stack, now));
-            } else if thread.carried > 0 {
-                // Nothing in flight: the last of the carried ticks is the one that gives this sample.
-                thread.carried -= 1;
-                self.stats.pending_ticks -= 1;
-                let label = self.tables.label("[unreadable: traced by another]");
-                let stack = self.tables.stack(&[label]);
-                self.count(tid, Sample::unreadable(stack, now));
-            }
-            let Some(mut thread) = self.threads.remove(&tid) else { continue };
-            thread.schedstat();
-            self.count_unsampled(&thread);
-        }
-        self.stats.cpu_ns_process = self.cpu_last.saturating_sub(self.cpu_start);
-        if self.tables.full() {
-            self.note("there were more distinct stacks than fit: the rest is under [table full]".to_string());
-        }
-        self.stats.caches = self.caches();
-        self.forget_runtime_ids();
-        let columns = self.tables.take(std::mem::take(&mut self.rows));
-        self.stats.distinct_stacks = columns.stack_starts.len() as u64 - 1;
-        Batch {
-            pid: self.process.pid,
-            process: self.process.name.clone(),
-            start_ns: self.started_unix,
-            duration_ns: now.saturating_sub(self.started),
-            runtime: self.runtime_name.clone(),
-            columns,
-            stats: std::mem::take(&mut self.stats),
-            notes: std::mem::take(&mut self.notes),
-        }
-    }
-}
-
-fn thread_name(pid: u32, tid: u32) -> String {
-    std::fs::read(format!("/proc/{pid}/task/{tid}/comm"))
-        .map(|name| String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
-        .unwrap_or_default()
 }

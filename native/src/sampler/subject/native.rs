@@ -98,24 +98,25 @@ impl Native {
         if now.saturating_sub(self.read) < wait && self.read > 0 {
             return false;
         }
-        self.renew(process);
-        true
-    }
-
-    /// Looks at what is mapped.
-    pub fn renew(&mut self, process: &Process) {
         let began = sys::thread_cpu_ns();
         let mappings = process.mappings();
         // What a new file takes is taken once.
         self.cost = sys::thread_cpu_ns().saturating_sub(began);
-        if let Ok(mappings) = mappings {
-            let open = |mapping: &Mapping| process.open_mapped_file(mapping);
-            self.unwinder.set_mappings(process, &mappings, &open);
-            if self.mappings != mappings {
-                self.mappings = mappings;
-                self.switching = self.mappings.iter().any(switches);
-                self.forget_ids();
-            }
+        match mappings {
+            Ok(mappings) => self.renew(process, mappings),
+            Err(_) => self.read = sys::monotonic_ns(),
+        }
+        true
+    }
+
+    /// Takes over what is mapped now.
+    pub fn renew(&mut self, process: &Process, mappings: Vec<Mapping>) {
+        let open = |mapping: &Mapping| process.open_mapped_file(mapping);
+        self.unwinder.set_mappings(process, &mappings, &open);
+        if self.mappings != mappings {
+            self.mappings = mappings;
+            self.switching = self.mappings.iter().any(switches);
+            self.forget_ids();
         }
         self.read = sys::monotonic_ns();
     }

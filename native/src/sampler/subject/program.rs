@@ -4,31 +4,46 @@ use super::Subject;
 use crate::error::Error;
 use crate::runtime::cpython::CPython;
 use crate::sampler::thread::ThreadStack;
-use crate::target::{Mapping, procfs, sys};
+use crate::target::{Mapping, sys};
 
 /// First and longest wait between two attempts to find a runtime.
 pub const OPEN_WAIT_NS: (u64, u64) = (2_000_000, 100_000_000);
 /// The attempts may take one part in this many of our CPU time.
 const OPEN_SHARE: u64 = 20;
+/// The same of looks at what is mapped after them, and the longest wait between two.
+const SETTLED_SHARE: u64 = 500;
+const MAX_SETTLED_NS: u64 = 2_000_000_000;
 /// Attempts to find a runtime while nothing new is mapped.
 const OPEN_ATTEMPTS: u32 = 40;
 
 impl Subject {
     /// Looks for a runtime; true if there is one.
     pub fn open_runtime(&mut self) -> Result<bool, Error> {
-        let Ok(mappings) = self.process.mappings() else { return Ok(false) };
+        match self.process.mappings() {
+            Ok(mappings) => self.open_runtime_in(mappings),
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn open_runtime_in(&mut self, mappings: Vec<Mapping>) -> Result<bool, Error> {
         let open = |mapping: &Mapping| self.process.open_mapped_file(mapping);
         if let Some(mut python) = CPython::open(&self.process, &mappings, self.process.pid, &open)? {
             let _ = python.refresh(&self.process);
             self.runtime_name = format!("CPython {}", python.version());
-            if let Some(native) = &mut self.native {
-                native.renew(&self.process);
-                native.find_evaluation(&self.process, python.runtime_address());
-            }
             self.runtime = Some(python);
             self.forget_runtime_ids();
+            self.renew_native(mappings);
         }
         Ok(self.runtime.is_some())
+    }
+
+    /// Takes over what is mapped, and where the evaluation loop is in it.
+    pub(super) fn renew_native(&mut self, mappings: Vec<Mapping>) {
+        let Some(native) = &mut self.native else { return };
+        native.renew(&self.process, mappings);
+        if let Some(python) = &self.runtime {
+            native.find_evaluation(&self.process, python.runtime_address());
+        }
     }
 
     /// Ids of a runtime that is no more mean nothing.
@@ -41,22 +56,24 @@ impl Subject {
     }
 
     pub(super) fn retry_runtime(&mut self) {
-        let maps = procfs::read_maps(self.process.pid).map_or(0, |maps| maps.len());
-        if maps != self.runtime_maps {
-            self.runtime_maps = maps;
+        let began = sys::thread_cpu_ns();
+        let mappings = self.process.mappings().unwrap_or_default();
+        if mappings.len() != self.runtime_maps {
+            self.runtime_maps = mappings.len();
             self.runtime_attempts = 0;
         }
-        let began = sys::thread_cpu_ns();
+        let (mut share, mut longest) = (SETTLED_SHARE, MAX_SETTLED_NS);
         if self.runtime_attempts < OPEN_ATTEMPTS {
+            (share, longest) = (OPEN_SHARE, OPEN_WAIT_NS.1);
             self.runtime_attempts += 1;
-            if let Err(error) = self.open_runtime() {
+            if let Err(error) = self.open_runtime_in(mappings) {
                 self.runtime_attempts = OPEN_ATTEMPTS;
                 self.note(error.message);
             }
         }
         // A program with much to look through is looked at less often.
         let cost = sys::thread_cpu_ns().saturating_sub(began);
-        self.next_open = sys::monotonic_ns() + self.open_wait.max((cost * OPEN_SHARE).min(OPEN_WAIT_NS.1));
+        self.next_open = sys::monotonic_ns() + self.open_wait.max((cost * share).min(longest));
         self.open_wait = (self.open_wait * 3 / 2).min(OPEN_WAIT_NS.1);
     }
 

@@ -1,0 +1,96 @@
+//! One process of a tree, as far as its CPU time goes.
+
+use rustc_hash::FxHashMap;
+
+use crate::target::sys;
+
+/// Most names under which the CPU time of unsampled processes is shown in one process.
+const MAX_NAMES: usize = 256;
+/// What stands for the name of a process that nobody saw.
+pub const SHORT_LIVED: &str = "short-lived";
+
+/// What is done with a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It is a subject.
+    Sampled,
+    /// It cannot be: its CPU time is shown under its name in the nearest ancestor that is.
+    Unsampled,
+    /// It was not asked for.
+    Passed,
+}
+
+/// One process of the tree. Times in nanoseconds.
+#[derive(Debug)]
+pub struct Node {
+    /// Clock ticks since boot at its start: its identity, with the pid.
+    pub start_time: u64,
+    /// Its parent, as last seen.
+    pub parent: u32,
+    /// Its name, as last seen.
+    pub name: String,
+    /// What is done with it.
+    pub role: Role,
+    /// Its CPU time.
+    pub cpu: u64,
+    /// Its CPU time before the recording.
+    pub cpu_base: u64,
+    /// What it was handed by children that it has waited for.
+    pub waited: u64,
+    /// What it was handed before the recording.
+    pub waited_base: u64,
+    /// What we know to have been handed on by children that ended since.
+    pub known: u64,
+    /// CPU time below it that is shown here, by name.
+    pub unsampled: FxHashMap<String, u64>,
+}
+
+impl Node {
+    /// CPU time that it was handed and nobody saw.
+    pub fn unseen(&self) -> u64 {
+        (self.waited - self.waited_base.min(self.waited)).saturating_sub(self.known)
+    }
+
+    /// What it hands on when it ends, as far as we know.
+    pub fn handed(&self) -> u64 {
+        self.cpu + self.waited_base + self.known + self.unseen()
+    }
+
+    /// A reading of its CPU time.
+    pub fn saw(&mut self, cpu: u64) {
+        self.cpu = self.cpu.max(cpu);
+    }
+
+    /// Reads its CPU time.
+    pub fn see(&mut self, pid: u32) {
+        // A smaller figure is that of a successor with the same pid.
+        self.cpu = sys::process_cpu_ns(pid).unwrap_or(0).max(self.cpu);
+    }
+
+    /// CPU time below it is to be shown here.
+    pub fn show(&mut self, name: &str, cpu: u64) {
+        if cpu == 0 {
+            return;
+        }
+        let room = self.unsampled.len() < MAX_NAMES || self.unsampled.contains_key(name);
+        *self.unsampled.entry(if room { name } else { SHORT_LIVED }.to_string()).or_default() += cpu;
+    }
+}
+
+/// What is shown in a process besides its samples. Times in nanoseconds.
+#[derive(Debug, Default)]
+pub struct Shown {
+    /// Its CPU time, that of before the recording included.
+    pub cpu: u64,
+    /// CPU time of processes that were never sampled, by their names.
+    pub unsampled: Vec<(String, u64)>,
+}
+
+impl Shown {
+    /// What is left to be shown of a process.
+    pub fn of(node: Node) -> Shown {
+        let mut unsampled: Vec<(String, u64)> = node.unsampled.into_iter().collect();
+        unsampled.sort_unstable();
+        Shown { cpu: node.cpu, unsampled }
+    }
+}

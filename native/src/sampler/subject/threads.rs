@@ -1,0 +1,77 @@
+//! Which threads a process has.
+
+use super::{MIN_SCAN_NS, Subject};
+use crate::sampler::thread::{Thread, may_keep};
+use crate::target::procfs::{self, Look, ThreadFiles};
+use crate::target::sys;
+
+/// Longest time between two looks at the list of threads: one can end as another begins.
+const MAX_SCAN_NS: u64 = 100_000_000;
+/// A look at the list of threads may take this share of our CPU time, but is not put off for longer than this.
+const SCAN_SHARE: u64 = 1000;
+const MAX_LOOK_NS: u64 = 1_000_000_000;
+
+impl Subject {
+    /// Looks at the list of threads.
+    pub fn scan(&mut self, now: u64, first: bool) {
+        let began = sys::thread_cpu_ns();
+        let mut tids = procfs::list_threads(self.process.pid);
+        let leader = self.process.pid;
+        if !first && !self.threads.contains_key(&leader) && tids.binary_search(&leader).is_ok() && !self.alive() {
+            // A zombie, or another process that was given the pid.
+            tids.clear();
+        }
+        let ended: Vec<u32> = self.threads.keys().copied().filter(|tid| tids.binary_search(tid).is_err()).collect();
+        ended.into_iter().for_each(|tid| self.end_thread(tid));
+        for tid in tids {
+            if !self.threads.contains_key(&tid) {
+                self.add_thread(tid, now, first && !self.born);
+            }
+        }
+        // Not by the clock: we may have lost our core on the way.
+        let cost = sys::thread_cpu_ns().saturating_sub(began);
+        self.next_scan = now + MAX_SCAN_NS;
+        self.next_look = now + (cost * SCAN_SHARE).clamp(MIN_SCAN_NS, MAX_LOOK_NS);
+        self.ended |= self.threads.is_empty();
+    }
+
+    fn alive(&self) -> bool {
+        // CMD's start was read before it was known to run.
+        self.launched || self.process.alive()
+    }
+
+    fn add_thread(&mut self, tid: u32, now: u64, was_there: bool) {
+        let files = ThreadFiles::open(self.process.pid, tid, may_keep());
+        if files.look() == Look::Gone {
+            return;
+        }
+        let Some(line) = files.schedstat() else { return };
+        let row = self.row(tid, thread_name(self.process.pid, tid));
+        self.seen_threads += 1;
+        let mark = if was_there { line.run_ns } else { 0 };
+        self.threads.insert(tid, Thread::new(row, files, mark, now));
+    }
+
+    fn row(&mut self, tid: u32, name: String) -> u32 {
+        let next = self.rows.len() as u32;
+        let row = *self.row_ids.entry((tid, name.clone())).or_insert(next);
+        if row == next {
+            self.rows.push((tid, name));
+        }
+        row
+    }
+
+    /// A thread has ended: what it left goes to `gone` and `[unsampled]`.
+    pub fn end_thread(&mut self, tid: u32) {
+        let Some(thread) = self.threads.remove(&tid) else { return };
+        self.stats.pending_ticks -= thread.carried;
+        self.stats.gone += thread.carried + u64::from(thread.in_flight);
+        self.count_unsampled(&thread);
+    }
+}
+
+fn thread_name(pid: u32, tid: u32) -> String {
+    std::fs::read(format!("/proc/{pid}/task/{tid}/comm"))
+        .map(|name| String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
+        .unwrap_or_default()
+}

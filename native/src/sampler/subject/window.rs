@@ -1,0 +1,94 @@
+//! The end of a window: all that was counted is handed over.
+
+use super::{Sample, Subject};
+use crate::protocol::Batch;
+use crate::sampler::thread::Thread;
+use crate::sampler::node::Shown;
+use crate::stats::Cache;
+use crate::tables::{State, Values};
+
+impl Subject {
+    pub(super) fn count_unsampled(&mut self, thread: &Thread) {
+        let cpu = thread.cpu_seen.saturating_sub(thread.cpu_mark);
+        if cpu > 0 {
+            let label = self.tables.label("[unsampled]");
+            let stack = self.tables.stack(&[label]);
+            self.tables.count(thread.row, stack, State::Unknown, Values { cpu, ..Values::default() });
+            self.stats.cpu_ns_sampled += cpu;
+        }
+    }
+
+    fn caches(&self) -> Vec<(String, Cache)> {
+        let code = self.runtime.as_ref().map(|python| ("code", python.code_cache()));
+        let rules = self.native.as_ref().map(|native| ("unwind rules", native.rule_cache()));
+        let caches = [Some(("sleeping stacks", self.asleep)), Some(("python stacks", self.known.looks)), code, rules];
+        caches.into_iter().flatten().map(|(name, cache)| (name.to_string(), cache)).collect()
+    }
+
+    /// CPU time that no thread's sample has, shown under one frame in the row of the first thread.
+    fn show(&mut self, label: &str, cpu: u64) {
+        let leader = self.process.pid;
+        let known = self.rows.iter().position(|(tid, _)| *tid == leader);
+        let row = known.map_or_else(|| self.row(leader, self.process.name.clone()), |row| row as u32);
+        let label = self.tables.label(label);
+        let stack = self.tables.stack(&[label]);
+        self.tables.count(row, stack, State::Unknown, Values { cpu, ..Values::default() });
+    }
+
+    /// Ends the window: every thread's rest is counted, and all is handed over, with what is shown of others here.
+    pub fn finish(&mut self, now: u64, shown: &Shown) -> Batch {
+        if !self.ended {
+            self.cpu_last = self.process_cpu().max(self.cpu_last);
+        }
+        self.cpu_last = self.cpu_last.max(shown.cpu);
+        let tids: Vec<u32> = self.threads.keys().copied().collect();
+        for tid in tids {
+            let Some(thread) = self.threads.get_mut(&tid) else { continue };
+            if std::mem::take(&mut thread.in_flight) {
+                let label = self.tables.label("[unreadable: did not stop before the end]");
+                let stack = self.tables.stack(&[label]);
+                self.count(tid, Sample::unreadable(stack, now));
+            } else if thread.carried > 0 {
+                // Nothing in flight: the last of the carried ticks is the one that gives this sample.
+                thread.carried -= 1;
+                self.stats.pending_ticks -= 1;
+                let reason = if self.unopened { "ended too soon" } else { "traced by another" };
+                let label = self.tables.label(&format!("[unreadable: {reason}]"));
+                let stack = self.tables.stack(&[label]);
+                self.count(tid, Sample::unreadable(stack, now));
+            }
+            let Some(mut thread) = self.threads.remove(&tid) else { continue };
+            thread.schedstat();
+            self.count_unsampled(&thread);
+        }
+        let own = self.cpu_last.saturating_sub(self.cpu_start);
+        let left = own.saturating_sub(self.stats.cpu_ns_sampled);
+        if self.ended && self.seen_threads == 1 && left > 0 {
+            // It had one thread: what the process used last was used by it.
+            self.show("[unsampled]", left);
+            self.stats.cpu_ns_sampled += left;
+        }
+        for (name, cpu) in &shown.unsampled {
+            self.show(&format!("[unsampled: {name}]"), *cpu);
+            self.stats.unsampled_cpu_ns += cpu;
+        }
+        self.stats.cpu_ns_process = own + self.stats.unsampled_cpu_ns;
+        if self.tables.full() {
+            self.note("there were more distinct stacks than fit: the rest is under [table full]".to_string());
+        }
+        self.stats.caches = self.caches();
+        self.forget_runtime_ids();
+        let columns = self.tables.take(std::mem::take(&mut self.rows));
+        self.stats.distinct_stacks = columns.stack_starts.len() as u64 - 1;
+        Batch {
+            pid: self.process.pid,
+            process: self.process.name.clone(),
+            start_ns: self.started_unix,
+            duration_ns: now.saturating_sub(self.started),
+            runtime: self.runtime_name.clone(),
+            columns,
+            stats: std::mem::take(&mut self.stats),
+            notes: std::mem::take(&mut self.notes),
+        }
+    }
+}
