@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.hostile import loaded, mutations
 
 from remoteprof.errors import RemoteprofError, UsageError
 from remoteprof.formats import choose, pprof, pprof_reader, save
@@ -229,3 +230,9 @@ def test_go_reads_it(profile, tmp_path):
     assert "work" in read("-tree", "-tagfocus=thread_name=MainThread")
     assert "work" in read("-peek", "work")
     read("-proto", "-output=/dev/null")
+
+
+def test_ten_thousand_damaged_files_are_refused_or_read():
+    found = [loaded(content) for content in mutations(10_000)]
+    read = sum(profile is not None for profile in found)
+    assert 500 < read < 9500, "mutations that all do the same show nothing"
