@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import stat
 import subprocess
 from pathlib import Path
 
 import pytest
 from support import cli, pprof, stats
+from support.gotool import go_pprof
 from support.targets import ROOT, program, started
 
 DEMO = ROOT / "scripts" / "demo_program.py"
@@ -24,20 +23,6 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> tuple[cli.Recording,
         first = cli.attach(target.pid, directory, 2, 500)
         second = cli.attach(target.pid, directory / "second", 2, 500)
     return first, second
-
-
-def go_pprof(*arguments: object) -> str:
-    go = shutil.which("go")
-    assert go, "go is not here: its `tool pprof` must open the profiles (scripts/test installs it)"
-    environment = {**os.environ, "PPROF_TMPDIR": "/tmp", "GOFLAGS": ""}
-    command = [go, "tool", "pprof", *(str(argument) for argument in arguments)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, env=environment, check=False, stdin=subprocess.DEVNULL
-    )
-    assert done.returncode == 0, f"{' '.join(command)}\n{done.stderr}"
-    for line in done.stderr.splitlines():
-        assert not any(word in line.lower() for word in ("error", "warning", "malformed", "failed")), done.stderr
-    return done.stdout
 
 
 @pytest.mark.parametrize(
