@@ -52,7 +52,7 @@ impl Subject {
         self.threads.insert(tid, Thread::new(row, files, mark, now));
     }
 
-    fn row(&mut self, tid: u32, name: String) -> u32 {
+    pub(super) fn row(&mut self, tid: u32, name: String) -> u32 {
         let next = self.rows.len() as u32;
         let row = *self.row_ids.entry((tid, name.clone())).or_insert(next);
         if row == next {
