@@ -79,8 +79,9 @@ class Batch:
 
     @property
     def rows(self) -> dict[str, bytes]:
-        """u32 columns `thread` (index), `stack` (index), `state` (index into states); u64 columns `samples`, `cpu`,
-        `wall`, `gil` (nanoseconds)."""
+        """u32 columns `thread` (index), `stack` (index), `state` (index into states); u64 columns `time` (Unix
+        nanoseconds, 0 = any; a thread that sleeps on keeps its first), `samples`, `cpu`, `wall`, `gil`
+        (nanoseconds)."""
 
     @property
     def states(self) -> list[str]:
@@ -121,11 +122,13 @@ class Link:
         max_stack: int,
         children: bool,
         children_match: str,
+        times: bool,
     ) -> None:
         """Begin sampling all targets. max_stack: most bytes of one native stack copied. duration_ns and max_ticks:
         0 = no end. children: the descendants of the first target too, each announced by a `found` event and ended by a
         `batch`, or by `exited` where there is no sample of it; children_match: only those whose name this regular
-        expression is found in, "" = all. Ends with a `finished` event. ValueError as check_pattern()."""
+        expression is found in, "" = all. times: a row for each sample, with its time. Ends with a `finished` event.
+        ValueError as check_pattern()."""
 
     def progress(self) -> None:
         """Answered by a `progress` event."""

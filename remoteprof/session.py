@@ -50,6 +50,8 @@ class Options:
     """Record the descendants of the first target too."""
     children_match: str = ""
     """Only those whose name this regular expression is found in; "" = all."""
+    times: bool = False
+    """Keep each sample with its time, as the label `time`."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= MAX_RATE:
@@ -209,6 +211,7 @@ class Session:
                 options.max_stack,
                 options.children,
                 options.children_match,
+                options.times,
             )
         )
 
@@ -288,12 +291,14 @@ def record(
     nonblocking: bool = False,
     max_pause: float = 0.001,
     native_all: bool = False,
+    times: bool = False,
 ) -> Profile:
     """Records process `pid` (this one too) for `duration` seconds, or until it ends, and gives the profile.
 
     rate: samples a second of each thread. idle: sample sleeping threads as well. nonblocking: never stop a thread (the
     result is biased, and without native frames). max_pause: seconds that a thread is stopped for at most. native:
-    frames of C, C++ and Rust too; native_all: also the interpreter's own machinery between Python frames.
+    frames of C, C++ and Rust too; native_all: also the interpreter's own machinery between Python frames. times: keep
+    samples apart, each with the label `time` (Unix nanoseconds), instead of adding up those of equal stacks.
 
     The profile has the columns samples, cpu, wall and (for a Python) gil; `.stats` tells how the recording went.
     Raises UsageError, ProcessNotFound, PermissionDenied, AlreadyTraced, NothingToProfile or SamplerDied.
@@ -302,7 +307,16 @@ def record(
     cpu = time.thread_time_ns()
     if not duration > 0:
         raise UsageError("a duration must be positive", "give seconds")
-    options = Options(rate, round(duration * 1e9), 0, idle, native, nonblocking, round(max_pause * 1e9), native_all)
+    options = Options(
+        rate,
+        round(duration * 1e9),
+        idle=idle,
+        native=native,
+        nonblocking=nonblocking,
+        max_pause_ns=round(max_pause * 1e9),
+        native_all=native_all,
+        times=times,
+    )
     with Session(options, since_ns=began) as session:
         session.attach(pid)
         session.start()

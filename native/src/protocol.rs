@@ -35,6 +35,8 @@ pub struct Options {
     pub children: bool,
     /// Only those whose name this regular expression matches; empty = all.
     pub children_match: String,
+    /// Keep each sample with its time.
+    pub times: bool,
 }
 
 /// From the supervisor.

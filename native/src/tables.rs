@@ -9,6 +9,8 @@ use crate::target::Mapping;
 pub const MAX_FRAMES: usize = 4_000_000;
 /// Most distinct stacks of one window; what comes after them is the stack `[table full]`.
 pub const MAX_STACKS: usize = 1_000_000;
+/// Most rows with a time in one window; what comes after them is added up without.
+pub const MAX_TIMED_ROWS: usize = 2_000_000;
 /// Most frame indices in all stacks of one window.
 pub const MAX_STACK_WORDS: usize = 64_000_000;
 
@@ -82,6 +84,19 @@ pub struct Values {
     pub gil: u64,
 }
 
+/// Whose values a row of [`Tables`] holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RowKey {
+    /// The thread's row in the window's list of threads.
+    pub thread: u32,
+    /// The stack.
+    pub stack: StackId,
+    /// What the thread was doing.
+    pub state: State,
+    /// When, Unix nanoseconds; 0 = at any time.
+    pub time: u64,
+}
+
 /// The tables of one process and window.
 #[derive(Debug, Default)]
 pub struct Tables {
@@ -93,9 +108,10 @@ pub struct Tables {
     starts: Vec<u32>,
     /// Stacks by the hash of their frames; equal hashes are chained by trying the next one.
     stack_ids: FxHashMap<u64, StackId>,
-    rows: FxHashMap<(u32, StackId, State), Values>,
+    rows: FxHashMap<RowKey, Values>,
     mappings: Vec<Mapping>,
     full: bool,
+    timed_full: bool,
 }
 
 /// What [`Tables`] held, to be sent: flat columns, complete in itself.
@@ -117,6 +133,8 @@ pub struct Columns {
     pub row_stacks: Vec<u32>,
     /// Index into [`State::NAMES`].
     pub row_states: Vec<u32>,
+    /// When the row's stack was seen first, Unix nanoseconds; 0 = it is added up over all times.
+    pub row_times: Vec<u64>,
     /// Ticks.
     pub samples: Vec<u64>,
     /// CPU nanoseconds.
@@ -225,9 +243,13 @@ impl Tables {
         &self.words[self.starts[id] as usize..self.starts[id + 1] as usize]
     }
 
-    /// Adds to what `thread` did in `stack`.
-    pub fn count(&mut self, thread: u32, stack: StackId, state: State, values: Values) {
-        let row = self.rows.entry((thread, stack, state)).or_default();
+    /// Adds to the values of a row.
+    pub fn count(&mut self, mut key: RowKey, values: Values) {
+        if key.time > 0 && self.rows.len() >= MAX_TIMED_ROWS && !self.rows.contains_key(&key) {
+            self.timed_full = true;
+            key.time = 0;
+        }
+        let row = self.rows.entry(key).or_default();
         row.samples += values.samples;
         row.cpu += values.cpu;
         row.wall += values.wall;
@@ -237,6 +259,11 @@ impl Tables {
     /// Whether something did not fit.
     pub fn full(&self) -> bool {
         self.full
+    }
+
+    /// Whether there were more rows with a time than are kept.
+    pub fn timed_full(&self) -> bool {
+        self.timed_full
     }
 
     /// Everything, as columns; the tables are empty afterwards.
@@ -251,9 +278,10 @@ impl Tables {
             stack_starts: if tables.starts.is_empty() { vec![0] } else { tables.starts },
             stack_frames: tables.words,
             threads,
-            row_threads: rows.iter().map(|((thread, ..), _)| *thread).collect(),
-            row_stacks: rows.iter().map(|((_, stack, _), _)| *stack).collect(),
-            row_states: rows.iter().map(|((.., state), _)| *state as u32).collect(),
+            row_threads: rows.iter().map(|(key, _)| key.thread).collect(),
+            row_stacks: rows.iter().map(|(key, _)| key.stack).collect(),
+            row_states: rows.iter().map(|(key, _)| key.state as u32).collect(),
+            row_times: rows.iter().map(|(key, _)| key.time).collect(),
             samples: column(|values| values.samples),
             cpu: column(|values| values.cpu),
             wall: column(|values| values.wall),
@@ -282,15 +310,33 @@ mod tests {
         let (one, two, none) = (tables.stack(&[a, b]), tables.stack(&[b]), tables.stack(&[]));
         assert_eq!(tables.stack(&[a, b]), one);
         for stack in [one, two, one, none] {
-            tables.count(0, stack, State::Running, Values { samples: 1, cpu: 5, wall: 7, gil: 2 });
+            let key = RowKey { thread: 0, stack, state: State::Running, time: 0 };
+            tables.count(key, Values { samples: 1, cpu: 5, wall: 7, gil: 2 });
         }
-        tables.count(1, one, State::Sleeping, Values { samples: 3, ..Values::default() });
+        let key = RowKey { thread: 1, stack: one, state: State::Sleeping, time: 0 };
+        tables.count(key, Values { samples: 3, ..Values::default() });
         let columns = tables.take(vec![(10, "x".into()), (11, "y".into())]);
         assert_eq!(columns.samples.iter().sum::<u64>(), 7);
         assert_eq!(columns.cpu.iter().sum::<u64>(), 20);
         assert_eq!(columns.row_threads, [0, 0, 0, 1]);
         assert_eq!(columns.stack_starts, [0, 2, 3, 3]);
         assert_eq!(columns.strings[columns.frames[a as usize].name as usize], "[a]");
+    }
+
+    #[test]
+    fn rows_of_different_times_are_kept_apart_up_to_a_bound() {
+        let mut tables = Tables::default();
+        let stack = tables.stack(&[]);
+        let key = |time| RowKey { thread: 0, stack, state: State::Running, time };
+        for time in (1..=MAX_TIMED_ROWS as u64).chain([1, 1 << 40, 1 << 41]) {
+            tables.count(key(time), Values { samples: 1, ..Values::default() });
+        }
+        assert!(tables.timed_full());
+        let columns = tables.take(Vec::new());
+        assert_eq!(columns.samples.iter().sum::<u64>(), MAX_TIMED_ROWS as u64 + 3);
+        assert_eq!((columns.row_times[0], columns.samples[0]), (0, 2));
+        assert_eq!((columns.row_times[1], columns.samples[1]), (1, 2));
+        assert_eq!(columns.samples.len(), MAX_TIMED_ROWS + 1);
     }
 
     #[test]

@@ -72,6 +72,7 @@ class Choices:
     nonblocking: bool
     children: bool | None
     children_match: str | None
+    times: bool
     stats: str | None
     quiet: bool
 
@@ -92,6 +93,7 @@ def recording_options(command: _Command) -> _Command:
             click.option("--nonblocking", is_flag=True, help="Never stop a thread; the result is biased."),
             click.option("--children/--no-children", default=None, help="Descendants too.  [run: on, attach: off]"),
             click.option("--children-match", metavar="REGEX", help="Only descendants whose name this is found in."),
+            click.option("--times", is_flag=True, help="Keep the time of each sample (label time)."),
             click.option("--stats", metavar="FILE", help="Write how the recording went, as JSON."),
             click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         ]

@@ -36,6 +36,7 @@ def session_options(choices: Choices, duration_ns: int, children: bool) -> Optio
         max_stack=choices.max_stack,
         children=children,
         children_match=choices.children_match or "",
+        times=choices.times,
     )
 
 

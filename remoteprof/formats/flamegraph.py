@@ -24,7 +24,7 @@ from typing import Any
 from remoteprof.errors import RemoteprofError
 from remoteprof.formats.frames import Frames, default_column, shown, title
 from remoteprof.formats.labels import facets
-from remoteprof.profile.model import Label, Profile
+from remoteprof.profile.model import Label, Profile, untimed
 from remoteprof.sinks import Stream
 
 SCRIPTS = ("decode.js", "tree.js", "measure.js", "paint.js", "graph.js", "page.js")
@@ -145,6 +145,7 @@ class Rows:
     def add(self, stack: tuple[int, ...], labels: tuple[Label, ...], values: list[int]) -> None:
         """Adds a sample."""
         stack_number = self.stacks.setdefault(stack, len(self.stacks))
+        labels = untimed(labels)
         set_number = self._sets.get(labels)
         if set_number is None:
             set_number = self._sets[labels] = self.facets.setdefault(facets(labels), len(self.facets))

@@ -12,12 +12,14 @@ from typing import Any, NamedTuple
 from remoteprof import __version__
 from remoteprof.formats.frames import default_column, shown, title
 from remoteprof.formats.gecko_tables import CATEGORIES, Tables
-from remoteprof.profile.model import Profile, Sample, ValueType
+from remoteprof.profile.model import Profile, Sample, ValueType, time_of
 from remoteprof.sinks import Stream
 
 VERSION = 61
 GECKO_VERSION = 33
 """The version of the other format, that of Firefox itself; readers want it named."""
+
+_NEVER = 1 << 64
 
 # Units of a profile in milliseconds, which is what weights and times are in.
 _MS = {"nanoseconds": 1e6, "microseconds": 1e3, "milliseconds": 1.0, "seconds": 1e-3}
@@ -33,8 +35,10 @@ class Thread(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A stack of a thread: its number, its value, the length that it is drawn with, and its CPU time."""
+    """A stack of a thread: when it was seen (Unix nanoseconds, 0 = not kept), its number, its value, the length that it
+    is drawn with, and its CPU time."""
 
+    time: int
     stack: int
     weight: int
     length: int
@@ -58,7 +62,7 @@ def write(profile: Profile, stream: Stream) -> None:
     kind = "tracing-ms" if unit in _MS else "bytes" if unit == "bytes" else "samples"
     tables = Tables()
     threads = [
-        _thread(thread, rows, kind, columns, index == 0)
+        _thread(thread, rows, _times(rows, columns, profile.time_ns), kind, columns, index == 0)
         for index, (thread, rows) in enumerate(_rows(profile, tables, columns).items())
     ]
     stream.write(f'{{"meta":{_json(_meta(profile))},"libs":{_json(tables.libs)},"threads":['.encode())
@@ -78,15 +82,21 @@ def _columns(profile: Profile) -> Columns:
 
 
 def _rows(profile: Profile, tables: Tables, columns: Columns) -> dict[Thread, list[Row]]:
-    """The stacks of each thread, added up, those that are nothing but zeros left out."""
-    sums: dict[Thread, dict[int, tuple[int, int, int]]] = {}
+    """The stacks of each thread, in order of time, those without a time last; of equal time they are added up. Those
+    that are nothing but zeros are left out."""
+    sums: dict[Thread, dict[tuple[int, int], tuple[int, int, int]]] = {}
     for sample in profile.samples:
         found = sums.setdefault(_thread_of(sample), {})
-        stack, values = tables.stack(sample), sample.values
-        weight, length, cpu = found.get(stack, (0, 0, 0))
+        key, values = (time_of(sample.labels), tables.stack(sample)), sample.values
+        weight, length, cpu = found.get(key, (0, 0, 0))
         spent = max(values[columns.cpu], 0) if columns.cpu >= 0 else 0
-        found[stack] = (weight + values[columns.weight], length + abs(values[columns.length]), cpu + spent)
-    return {thread: [Row(stack, *sums) for stack, sums in found.items() if any(sums)] for thread, found in sums.items()}
+        found[key] = (weight + values[columns.weight], length + abs(values[columns.length]), cpu + spent)
+    return {
+        thread: sorted(
+            (Row(*key, *values) for key, values in found.items() if any(values)), key=lambda row: row.time or _NEVER
+        )
+        for thread, found in sums.items()
+    }
 
 
 def _thread_of(sample: Sample) -> Thread:
@@ -94,14 +104,19 @@ def _thread_of(sample: Sample) -> Thread:
     return Thread(*(found.get(key, "") for key in ("pid", "thread_id", "process", "thread_name")))
 
 
-def _times(rows: list[Row], columns: Columns) -> list[float]:
-    """When each stack begins and the last one ends, in ms. A profile keeps no times: stacks follow each other in order
-    of first sight, each as long as its wall time, or as its value where there is no wall time."""
-    return [length / columns.length_ms for length in accumulate((row.length for row in rows), initial=0)]
+def _times(rows: list[Row], columns: Columns, start: int) -> list[float]:
+    """When each stack begins and the last one ends, in ms since `start`. Stacks whose time was not kept follow each
+    other in order of first sight, each as long as its wall time, or as its value where there is no wall time."""
+    timed = [max(row.time - start, 0) / 1e6 for row in rows if row.time]
+    lengths = [row.length / columns.length_ms for row in rows if not row.time]
+    # The last one seen at a time is drawn as long as it weighs.
+    begin = timed[-1] + rows[len(timed) - 1].length / columns.length_ms if timed else 0
+    return [*timed, *accumulate(lengths, initial=begin)]
 
 
-def _thread(thread: Thread, rows: list[Row], kind: str, columns: Columns, first: bool) -> dict[str, Any]:
-    times = _times(rows, columns)
+def _thread(
+    thread: Thread, rows: list[Row], times: list[float], kind: str, columns: Columns, first: bool
+) -> dict[str, Any]:
     # A last sample without a stack: the reader takes a stack to last until the next one, and CPU time to be spent
     # since the one before.
     samples: dict[str, Any] = {
@@ -112,7 +127,10 @@ def _thread(thread: Thread, rows: list[Row], kind: str, columns: Columns, first:
         "length": len(times),
     }
     if columns.cpu >= 0:
-        samples["threadCPUDelta"] = [0, *(row.cpu for row in rows)]
+        # The CPU time of a sample with a time was spent before it, that of a sum is spent while it is drawn.
+        timed = sum(1 for row in rows if row.time)
+        spent = [row.cpu for row in rows]
+        samples["threadCPUDelta"] = [*spent[:timed], 0, *spent[timed:]]
     return {
         "processType": "default",
         "processStartupTime": 0,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from remoteprof.formats.frames import shown
-from remoteprof.profile.model import Label, Sample
+from remoteprof.profile.model import Label, Sample, untimed
 
 PROCESS = "process"
 THREAD = "thread"
@@ -12,10 +12,10 @@ _PARTS = {"process": 0, "pid": 1, "thread_name": 0, "thread_id": 1}
 
 def facets(labels: tuple[Label, ...]) -> tuple[tuple[str, str], ...]:
     """What samples can be chosen by, as (key, value) sorted by key: `process` and `thread` as "NAME (NUMBER)", every
-    other label as it is, a number with its unit."""
+    other label but the time as it is, a number with its unit."""
     found: dict[str, str] = {}
     process, thread = ["", ""], ["", ""]
-    for label in labels:
+    for label in untimed(labels):
         key, value = shown(label.key), shown(_text(label))
         if label.key in ("process", "pid"):
             process[_PARTS[label.key]] = value

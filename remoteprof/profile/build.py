@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from remoteprof.profile.model import (
     EMPTY_STACK,
+    TIME,
     Function,
     Label,
     Line,
@@ -110,16 +111,20 @@ class Builder:
         keys = [tuple(map(id, stack)) for stack in stacks]
         columns = {name: memoryview(column) for name, column in batch.rows.items()}
         thread, stack_column, state = (columns[name].cast("I").tolist() for name in ("thread", "stack", "state"))
+        times = columns["time"].cast("Q").tolist()
         kinds = ["samples", "cpu", "wall"] + ["gil"] * self._with_gil
         values = zip(*(columns[kind].cast("Q").tolist() for kind in kinds), strict=True)
         labels: dict[tuple[int, int], tuple[Label, ...]] = {}
         samples = self._samples
-        for thread_index, stack_index, state_index, row in zip(thread, stack_column, state, values, strict=True):
+        rows = zip(thread, stack_column, state, times, values, strict=True)
+        for thread_index, stack_index, state_index, time, row in rows:
             of_row = labels.get((thread_index, state_index))
             if of_row is None:
                 of_row = labels[thread_index, state_index] = self._labels(
                     batch, thread_index, batch.states[state_index]
                 )
+            if time:
+                of_row = (*of_row, Label(TIME[0], time, TIME[1]))
             key = (keys[stack_index], of_row)
             sample = samples.get(key)
             if sample is None:

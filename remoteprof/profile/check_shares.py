@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
 from remoteprof.errors import UsageError
-from remoteprof.profile.model import EMPTY_STACK, Label, Location, Profile, Sample, ValueType, module_frame
+from remoteprof.profile.model import EMPTY_STACK, Label, Location, Profile, Sample, ValueType, module_frame, untimed
 from remoteprof.profile.table import column_of
 from remoteprof.text import base_name
 
@@ -136,7 +136,7 @@ def _effective(profile: Profile, seen: Observed, rows: list[tuple[Sample, int, i
     reasons, and are not compared."""
     groups: dict[tuple[Label, ...], list[tuple[int, int]]] = {}
     for sample, count, value in rows:
-        groups.setdefault(sample.labels, []).append((count, value))
+        groups.setdefault(untimed(sample.labels), []).append((count, value))
     ticks, total = sum(count for _, count, _ in rows), seen.counted
     if not ticks:
         one = 1 if seen.kind.unit == "count" else profile.period if profile.period_type.unit == seen.kind.unit else 0

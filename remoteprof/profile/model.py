@@ -88,6 +88,23 @@ class Label(NamedTuple):
     unit: str = ""
 
 
+TIME = ("time", "unix_nanoseconds")
+"""Key and unit of the label that says when a sample was taken, where that was kept."""
+
+
+def time_of(labels: tuple[Label, ...]) -> int:
+    """When a sample with these labels was taken, Unix nanoseconds; 0 = that was not kept."""
+    for label in labels:
+        if (label.key, label.unit) == TIME and isinstance(label.value, int):
+            return label.value
+    return 0
+
+
+def untimed(labels: tuple[Label, ...]) -> tuple[Label, ...]:
+    """`labels` without that of the time, which tells each sample from all others."""
+    return tuple(label for label in labels if (label.key, label.unit) != TIME)
+
+
 BASE = Label("pprof::base", "true")
 """What pprof marks the samples of the older profile in a difference with; their values are negated."""
 

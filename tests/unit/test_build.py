@@ -3,7 +3,7 @@
 import pytest
 
 from remoteprof.profile.build import build
-from remoteprof.profile.model import Label, Mapping
+from remoteprof.profile.model import Label, Mapping, time_of, untimed
 from remoteprof.profile.stacks import thread_stacks
 from remoteprof.symbols import Line
 
@@ -77,6 +77,18 @@ def test_equal_stacks_of_a_batch_fold_unless_a_label_differs(native):
     batch.rows["state"] = native.u32(1, 1, 0)
     folded, _ = build([batch], 100).samples
     assert folded.values == [350, 1_500_001_000, 3_500_000_000, 1_400_000_000]
+
+
+def test_samples_with_a_time_stay_apart(native):
+    batch = native.batch(7)
+    batch.rows.update(thread=native.u32(0, 0, 0), stack=native.u32(0, 0, 0), state=native.u32(1, 1, 1))
+    assert len(build([batch], 100).samples) == 1
+    batch.rows["time"] = native.u64(5, 9, 5)
+    first, second = build([batch], 100).samples
+    assert [time_of(sample.labels) for sample in (first, second)] == [5, 9]
+    assert first.labels[-1] == Label("time", 5, "unix_nanoseconds")
+    assert untimed(first.labels) == untimed(second.labels) == first.labels[:-1]
+    assert [first.values[0], second.values[0]] == [150, 200]
 
 
 def test_a_stack_without_frames_is_empty_and_kept(native):

@@ -231,6 +231,29 @@ def test_gecko_lays_stacks_out_by_wall_time():
     assert samples["stack"][2] is None
 
 
+def test_gecko_has_stacks_where_their_time_is():
+    second = 1_000_000_000
+    rows = [(("b",), 13, 2), (("a",), 11, 1), (("b",), 12, 2), (("rest",), 0, 3)]
+    stacks = [
+        (names, [1, value * second], (Label("time", time * second, "unix_nanoseconds"),) if time else ())
+        for names, time, value in rows
+    ]
+    profile = simple(*stacks, kinds=[CPU, WALL], default="cpu")
+    profile.time_ns = 10 * second
+    document = json.loads(written(profile, ".gecko.json"))
+    [thread] = document["threads"]
+    samples = thread["samples"]
+    assert samples["time"] == [1000, 2000, 3000, 5000, 8000]
+    first, *same, last, end = samples["stack"]
+    assert len(set(same)) == 1 and len({first, same[0], last}) == 3 and end is None
+    assert samples["threadCPUDelta"] == [1, 1, 1, 0, 1]
+    assert document["meta"]["startTime"] == 10_000
+    # Elsewhere they are added up, and the time is nothing to choose samples by.
+    assert folded_rows(written(profile, ".folded")) == {"a": 1, "b": 2, "rest": 1}
+    page = Embedded(written(profile, ".html"))
+    assert len(page.rows) == 3
+
+
 def test_svg_boxes_are_as_wide_as_their_values():
     content = written(simple((("a", "b"), [60]), (("a",), [20]), (("c",), [20])), ".svg")
     widths = {}

@@ -90,9 +90,13 @@ impl Batch {
         rows.set_item("thread", bytes_of(py, &columns.row_threads, u32::to_ne_bytes))?;
         rows.set_item("stack", bytes_of(py, &columns.row_stacks, u32::to_ne_bytes))?;
         rows.set_item("state", bytes_of(py, &columns.row_states, u32::to_ne_bytes))?;
-        for (name, column) in
-            [("samples", &columns.samples), ("cpu", &columns.cpu), ("wall", &columns.wall), ("gil", &columns.gil)]
-        {
+        for (name, column) in [
+            ("time", &columns.row_times),
+            ("samples", &columns.samples),
+            ("cpu", &columns.cpu),
+            ("wall", &columns.wall),
+            ("gil", &columns.gil),
+        ] {
             rows.set_item(name, bytes_of(py, column, u64::to_ne_bytes))?;
         }
         Ok(rows)

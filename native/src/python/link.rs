@@ -104,6 +104,7 @@ impl Link {
         max_stack: u32,
         children: bool,
         children_match: String,
+        times: bool,
     ) -> PyResult<()> {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(PyValueError::new_err("rate must be over 0"));
@@ -120,6 +121,7 @@ impl Link {
             max_stack,
             children,
             children_match,
+            times,
         };
         self.say(&Command::Start(options))
     }

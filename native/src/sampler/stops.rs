@@ -109,7 +109,8 @@ impl Sampler {
             subject.note(error.message);
         }
         let (stack, outcome) = subject.resolve(Err(ReadError::Corrupt(reason)), &mut self.scratch);
-        subject.count(tid, Sample { stack, outcome, now, ran: None, holds_gil: false, state: State::Unknown });
+        subject
+            .count(tid, Sample { stack, outcome, now, since: now, ran: None, holds_gil: false, state: State::Unknown });
         if let Some(thread) = subject.threads.get_mut(&tid) {
             thread.collided_since = since;
         }
@@ -217,7 +218,7 @@ impl Sampler {
         let holds_gil = self.scratch.stack.holds_gil;
         let waited = reaped.saturating_sub(flight.asked);
         let state = if flight.on_core || waited < OUR_CORE_NS { State::Running } else { State::Runnable };
-        subject.count(tid, Sample { stack, outcome, now: flight.asked, ran, holds_gil, state });
+        subject.count(tid, Sample { stack, outcome, now: flight.asked, since: flight.asked, ran, holds_gil, state });
     }
 
     /// `--nonblocking`: a running thread is read twice, and kept if both reads are equal.
@@ -240,6 +241,6 @@ impl Sampler {
         let ran = subject.threads.get_mut(&tid).and_then(thread::Thread::schedstat);
         let (stack, outcome) = subject.resolve(read, &mut self.scratch);
         let holds_gil = self.scratch.stack.holds_gil;
-        subject.count(tid, Sample { stack, outcome, now, ran, holds_gil, state: State::Running });
+        subject.count(tid, Sample { stack, outcome, now, since: now, ran, holds_gil, state: State::Running });
     }
 }

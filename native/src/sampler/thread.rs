@@ -18,6 +18,8 @@ pub struct Asleep {
     pub holds_gil: bool,
     /// How it sleeps.
     pub state: State,
+    /// When it was first seen so, nanoseconds.
+    pub since: u64,
 }
 
 /// What is known of a thread's native stack.

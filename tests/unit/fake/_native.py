@@ -95,6 +95,7 @@ def batch(pid, **changes):
             "thread": u32(0, 1, 0),
             "stack": u32(0, 1, 2),
             "state": u32(1, 2, 0),
+            "time": u64(0, 0, 0),
             "samples": u64(150, 200, 0),
             "cpu": u64(1_500_000_000, 1_000, 7),
             "wall": u64(1_500_000_000, 2 * second, 0),
@@ -135,9 +136,7 @@ class Link:
     def launch(self, argv, environment):
         self.say("launch", argv, environment)
 
-    def start(
-        self, rate, duration_ns, max_ticks, idle, native, nonblocking, max_pause_ns, max_stack, children, children_match
-    ):
+    def start(self, rate, duration_ns, max_ticks, *others):
         self.say("start", duration_ns, max_ticks)
 
     def progress(self):

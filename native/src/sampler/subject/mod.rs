@@ -13,7 +13,7 @@ use super::thread::{Outcome, Thread, may_keep};
 use crate::protocol::Options;
 use crate::runtime::cpython::CPython;
 use crate::stats::{Cache, Stats};
-use crate::tables::{StackId, State, Tables, Values};
+use crate::tables::{RowKey, StackId, State, Tables, Values};
 use crate::target::linux::{Image, Process};
 use crate::target::procfs::{Look, Schedstat, TaskFolder};
 use crate::target::sys;
@@ -51,6 +51,8 @@ pub struct Sample {
     pub outcome: Outcome,
     /// When, nanoseconds.
     pub now: u64,
+    /// When the thread was seen first in this stack without having run since, nanoseconds.
+    pub since: u64,
     /// The scheduler's figures, if the thread was found running.
     pub ran: Option<Schedstat>,
     /// Whether it held the GIL.
@@ -62,7 +64,7 @@ pub struct Sample {
 impl Sample {
     fn unreadable(stack: StackId, now: u64) -> Self {
         let outcome = Outcome::Unreadable;
-        Sample { stack, outcome, now, ran: None, holds_gil: false, state: State::Unknown }
+        Sample { stack, outcome, now, since: now, ran: None, holds_gil: false, state: State::Unknown }
     }
 }
 
@@ -87,6 +89,8 @@ pub struct Subject {
     pub stats: Stats,
     /// Whether ticks are counted.
     idle: bool,
+    /// Whether each sample is kept with its time.
+    times: bool,
     image: Option<Image>,
     native: Option<Native>,
     runtime: Option<CPython>,
@@ -141,6 +145,7 @@ impl Subject {
             threads: FxHashMap::default(),
             stats: Stats { attached_ns: sys::monotonic_ns(), ..Stats::default() },
             idle: true,
+            times: false,
             native: None,
             runtime: None,
             runtime_name: String::new(),
@@ -171,7 +176,7 @@ impl Subject {
 
     /// Sampling begins: what the process used before is not ours to count, unless it was born meanwhile.
     pub fn start(&mut self, now: u64, options: &Options, entry: Entry) {
-        self.idle = options.idle;
+        (self.idle, self.times) = (options.idle, options.times);
         self.born = entry.born;
         // A running thread has no registers to go by.
         self.native = (options.native && !options.nonblocking).then(|| Native::new(options.max_stack));
@@ -290,7 +295,7 @@ impl Subject {
 
     /// Counts a stack of a thread.
     pub fn count(&mut self, tid: u32, sample: Sample) {
-        let Sample { stack, outcome, now, ran, holds_gil, state } = sample;
+        let Sample { stack, outcome, now, since, ran, holds_gil, state } = sample;
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let wall = now.saturating_sub(thread.last_sample);
         let mut values = Values { samples: 1 + thread.carried, cpu: 0, wall, gil: if holds_gil { wall } else { 0 } };
@@ -302,7 +307,8 @@ impl Subject {
         thread.last_sample = now;
         thread.carried = 0;
         thread.collided_since = 0;
-        self.tables.count(thread.row, stack, state, values);
+        let time = if self.times { self.started_unix + since.saturating_sub(self.started) } else { 0 };
+        self.tables.count(RowKey { thread: thread.row, stack, state, time }, values);
         let stats = &mut self.stats;
         stats.samples += 1;
         stats.cpu_ns_sampled += values.cpu;
@@ -337,5 +343,4 @@ impl Subject {
             thread.schedstat();
         }
     }
-
 }

@@ -54,9 +54,9 @@ impl Subject {
         let Some(thread) = self.threads.get_mut(&tid) else { return true };
         let Some(line) = thread.schedstat() else { return false };
         if let Some(asleep) = thread.asleep.filter(|asleep| asleep.line == line) {
-            let Asleep { stack, outcome, holds_gil, state, .. } = asleep;
+            let Asleep { stack, outcome, holds_gil, state, since, .. } = asleep;
             self.asleep.count(true);
-            self.count(tid, Sample { stack, outcome, now, ran: None, holds_gil, state });
+            self.count(tid, Sample { stack, outcome, now, since, ran: None, holds_gil, state });
             return true;
         }
         let mut copies = 0;
@@ -88,10 +88,10 @@ impl Subject {
         let in_disk_wait = procfs::read_stat(tid).is_ok_and(|stat| stat.state == b'D');
         let state = if in_disk_wait { State::Disk } else { State::Sleeping };
         if let Some(thread) = self.threads.get_mut(&tid) {
-            thread.asleep = Some(Asleep { line, stack, outcome, holds_gil, state });
+            thread.asleep = Some(Asleep { line, stack, outcome, holds_gil, state, since: now });
             self.asleep.count(false);
         }
-        self.count(tid, Sample { stack, outcome, now, ran: None, holds_gil, state });
+        self.count(tid, Sample { stack, outcome, now, since: now, ran: None, holds_gil, state });
         true
     }
 

@@ -2,10 +2,10 @@
 
 use super::{Sample, Subject};
 use crate::protocol::Batch;
-use crate::sampler::thread::Thread;
 use crate::sampler::node::Shown;
+use crate::sampler::thread::Thread;
 use crate::stats::Cache;
-use crate::tables::{State, Values};
+use crate::tables::{RowKey, State, Values};
 
 impl Subject {
     pub(super) fn count_unsampled(&mut self, thread: &Thread) {
@@ -13,7 +13,8 @@ impl Subject {
         if cpu > 0 {
             let label = self.tables.label("[unsampled]");
             let stack = self.tables.stack(&[label]);
-            self.tables.count(thread.row, stack, State::Unknown, Values { cpu, ..Values::default() });
+            let key = RowKey { thread: thread.row, stack, state: State::Unknown, time: 0 };
+            self.tables.count(key, Values { cpu, ..Values::default() });
             self.stats.cpu_ns_sampled += cpu;
         }
     }
@@ -32,7 +33,8 @@ impl Subject {
         let row = known.map_or_else(|| self.row(leader, self.process.name.clone()), |row| row as u32);
         let label = self.tables.label(label);
         let stack = self.tables.stack(&[label]);
-        self.tables.count(row, stack, State::Unknown, Values { cpu, ..Values::default() });
+        let key = RowKey { thread: row, stack, state: State::Unknown, time: 0 };
+        self.tables.count(key, Values { cpu, ..Values::default() });
     }
 
     /// Ends the window: every thread's rest is counted, and all is handed over, with what is shown of others here.
@@ -75,6 +77,9 @@ impl Subject {
         self.stats.cpu_ns_process = own + self.stats.unsampled_cpu_ns;
         if self.tables.full() {
             self.note("there were more distinct stacks than fit: the rest is under [table full]".to_string());
+        }
+        if self.tables.timed_full() {
+            self.note("there were more samples than are kept with their times: the rest is added up".to_string());
         }
         self.stats.caches = self.caches();
         self.forget_runtime_ids();
