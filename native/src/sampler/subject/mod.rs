@@ -233,7 +233,7 @@ impl Subject {
             }
         }
         if opens && self.runtime.is_none() {
-            self.retry_runtime();
+            self.retry_runtime(now);
         }
     }
 

@@ -55,8 +55,10 @@ impl Subject {
         }
     }
 
-    pub(super) fn retry_runtime(&mut self) {
+    pub(super) fn retry_runtime(&mut self, now: u64) {
         let began = sys::thread_cpu_ns();
+        // Before what is mapped is read: a runtime that is found is that of this program.
+        self.check_image(now);
         let mappings = self.process.mappings().unwrap_or_default();
         if mappings.len() != self.runtime_maps {
             self.runtime_maps = mappings.len();
@@ -77,7 +79,8 @@ impl Subject {
         self.open_wait = (self.open_wait * 3 / 2).min(OPEN_WAIT_NS.1);
     }
 
-    pub(super) fn check(&mut self, now: u64) {
+    /// Whether it still runs the same program.
+    fn check_image(&mut self, now: u64) {
         let Some(image) = self.process.image() else { return };
         if self.image.is_some_and(|old| old != image) {
             self.process.reopen();
@@ -92,6 +95,10 @@ impl Subject {
             (self.runtime_attempts, self.runtime_maps, self.open_wait, self.next_open) = (0, 0, OPEN_WAIT_NS.0, now);
         }
         self.image = Some(image);
+    }
+
+    pub(super) fn check(&mut self, now: u64) {
+        self.check_image(now);
         if let Some(python) = &mut self.runtime {
             let _ = python.refresh(&self.process);
         }
