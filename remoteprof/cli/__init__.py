@@ -19,6 +19,7 @@ COMMANDS = {
     "run": ("record", "Start a program, record it, and exit with its status."),
     "dump": ("look", "Show what every thread is doing, once."),
     "modules": ("look", "Show what is mapped into a process."),
+    "doctor": ("look", "Show what works here, and what would mend the rest."),
     "convert": ("profiles", "Write a profile in another format."),
     "merge": ("profiles", "Add profiles up."),
     "diff": ("profiles", "Show what changed between two profiles."),

@@ -1,4 +1,4 @@
-"""`dump` and `modules`."""
+"""`dump`, `modules` and `doctor`."""
 
 from __future__ import annotations
 
@@ -68,6 +68,35 @@ def modules(pid: int, as_json: bool) -> None:
         lines.append(f"{module.start:x} {module.end:x} {module.offset:x} {module.build_id or '-'} {module.path or '-'}")
         lines.append(f"    {_sentence(sources)}")
     _print([printable(line) for line in lines])
+
+
+@click.command()
+@click.argument("pid", type=process_id, required=False)
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def doctor(pid: int | None, as_json: bool) -> int:
+    """Show what works on this machine, and with process PID, and what would mend the rest.
+
+    Needs no rights. Exits as `remoteprof attach PID` would: with 0 where the process can be recorded.
+    """
+    from remoteprof.doctor.machine import machine
+    from remoteprof.doctor.target import target
+
+    groups = {"machine": machine()}
+    error = None
+    if pid is not None:
+        groups["process"], error = target(pid)
+    if as_json:
+        _print_json({name: [finding._asdict() for finding in found] for name, found in groups.items()})
+    else:
+        lines = []
+        for found in groups.values():
+            for finding in found:
+                lines.append(printable(f"{finding.status:<6} {finding.name:<14} {finding.fact}"))
+                if finding.mend:
+                    lines.append(printable(f"{'':<21} mend: {finding.mend}"))
+            lines.append("")
+        _print(lines[:-1])
+    return error.exit_code if error else 0
 
 
 def _facts(sources: Sources) -> dict[str, Any]:

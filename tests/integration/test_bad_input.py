@@ -14,14 +14,6 @@ import pytest
 from support import cli, pprof
 from support.targets import Running, program, started, wait_until
 
-TRACER = """
-import ctypes, sys
-libc = ctypes.CDLL(None, use_errno=True)
-libc.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p]
-assert libc.ptrace(0x4206, int(sys.argv[1]), None, None) == 0, ctypes.get_errno()
-print("ready", flush=True)
-sys.stdin.read()
-"""
 PF_KTHREAD = 0x00200000
 
 # A whole program for 32-bit x86: an ELF header, one program header, and pause() in a loop.
@@ -138,7 +130,7 @@ def test_32_bit(tmp_path: Path) -> None:
 
 
 def test_traced_by_another(idle: Running, tmp_path: Path) -> None:
-    with started([sys.executable, "-c", TRACER, str(idle.pid)]) as tracer:
+    with started(program("tracer.py", str(idle.pid))) as tracer:
         result = cli.remoteprof("attach", idle.pid, "-d", "1", cwd=tmp_path)
         result.failed_with(4, str(tracer.pid), "python")
         assert idle.status()["TracerPid"] == str(tracer.pid)

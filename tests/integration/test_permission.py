@@ -94,3 +94,11 @@ def test_a_place_that_may_not_be_written(unprivileged: list[str]) -> None:
         scope = Path("/proc/sys/kernel/yama/ptrace_scope")
         restricted = scope.exists() and scope.read_text().strip() != "0"
         result.failed_with(4 if restricted else 1)
+
+
+def test_doctor_needs_no_rights(unprivileged: list[str]) -> None:
+    with started(program("idle.py")) as target:
+        done = run(unprivileged, "doctor", target.pid)
+    assert done.status == 4 and done.stderr == ""
+    assert "limit  capabilities" in done.stdout and "limit  access" in done.stdout and "sudo" in done.stdout
+    assert "ok     trial" in done.stdout, "its own processes can be read"
