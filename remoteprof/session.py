@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,12 @@ class Recording:
             self.names = [found.names[index] for index in order]
             self.modules = found.modules
             self.notes.extend(found.notes)
+
+    def by_process(self) -> Iterator[Recording]:
+        """The same, of one process each."""
+        for index, batch in enumerate(self.batches):
+            modules = {batch.pid: self.modules[batch.pid]} if batch.pid in self.modules else {}
+            yield replace(self, batches=[batch], names=self.names[index : index + 1], modules=modules)
 
     def stats(self) -> dict[str, Any]:
         """How it went. The profiler's own CPU time, memory and output are left 0: only its owner can tell."""

@@ -74,6 +74,7 @@ class Choices:
     children_match: str | None
     times: bool
     stats: str | None
+    all_output: str | None
     quiet: bool
 
 
@@ -95,6 +96,7 @@ def recording_options(command: _Command) -> _Command:
             click.option("--children-match", metavar="REGEX", help="Only descendants whose name this is found in."),
             click.option("--times", is_flag=True, help="Keep the time of each sample (label time)."),
             click.option("--stats", metavar="FILE", help="Write how the recording went, as JSON."),
+            click.option("--all-output", metavar="DIR", help="A profile of each process too, in this folder."),
             click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         ]
     ):

@@ -7,10 +7,12 @@ import json
 import shlex
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from remoteprof.cli.options import Choices
 from remoteprof.cli.text import safe_file_name, say
+from remoteprof.errors import OutputError
 from remoteprof.sinks import Stream, open_sink
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ class Outputs:
             from remoteprof.formats import choose
 
             choose("", choices.format)
+        if choices.all_output is not None:
+            _make_folder(Path(choices.all_output))
         # The default name is not complete yet, but its directory is known.
         for path in (choices.output or ".remoteprof", choices.stats):
             if path is not None:
@@ -46,8 +50,11 @@ class Outputs:
         pid = recording.batches[0].pid if recording.batches else 0
         suffix = FORMATS[choices.format or "pprof"].suffixes[0]
         path = choices.output or f"{safe_file_name(name)}-{pid}{suffix}"
-        profile = recording.profile(shlex.join(["remoteprof", *sys.argv[1:]]))
+        command = shlex.join(["remoteprof", *sys.argv[1:]])
+        profile = recording.profile(command)
         size = save(profile, path, choices.format)
+        if choices.all_output is not None:
+            self._write_each(recording, command, Path(choices.all_output), suffix)
         if session.exit_status is not None or not session.launched:
             session.close()  # its whole CPU time is known only when it has ended
         from remoteprof.session import own_cost
@@ -59,12 +66,35 @@ class Outputs:
         if not choices.quiet:
             say(*report(profile, stats, path, choices.format))
 
+    def _write_each(self, recording: Recording, command: str, folder: Path, suffix: str) -> None:
+        from remoteprof.formats import save
+
+        taken: set[str] = set()
+        for one in recording.by_process():
+            batch = one.batches[0]
+            name = start = f"{safe_file_name(batch.process)}-{batch.pid}"
+            # A pid may have been given twice.
+            while name in taken:
+                name = f"{start}-{len(taken)}"
+            taken.add(name)
+            save(one.profile(command), str(folder / f"{name}{suffix}"), self.choices.format)
+
 
 def _writer(content: bytes) -> Callable[[Stream], None]:
     def fill(stream: Stream) -> None:
         stream.write(content)
 
     return fill
+
+
+def _make_folder(path: Path) -> None:
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(
+            f"cannot make the folder {path}: {error.strerror}", "give another with --all-output"
+        ) from None
+    open_sink(str(path / ".remoteprof")).check()
 
 
 def report(profile: Profile, stats: dict[str, Any], path: str, form: str | None = None) -> list[str]:

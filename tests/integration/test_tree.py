@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import cli, stats
+from support import cli, pprof, stats
 from support.recorder import processes, sampling
 from support.targets import PATIENCE, gone, proc_status, program, started, wait_until
 
@@ -68,6 +68,25 @@ def busy(recording: cli.Recording, pid: int, function: str) -> float:
     """The CPU seconds of a process in a function."""
     rows = [sample for sample in recording.profile.samples if sample.labels["pid"] == pid]
     return sum(sample.values["cpu"] for sample in rows if function in sample.names()) / 1e9
+
+
+def test_a_profile_of_each_process(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "each"
+    status, output, recording = run(tmp_path, program("tree.py", "fork"), "-r", "200", "--all-output", str(folder))
+    told = json.loads(output)
+    assert status == 0
+    parts = {path.name: pprof.load(path) for path in folder.iterdir()}
+    assert len(parts) == len(recording.stats["processes"])
+    assert set(told["busy"]) <= {int(name.removesuffix(".pb.gz").rpartition("-")[2]) for name in parts}
+    for name, part in parts.items():
+        [pid] = {sample.labels["pid"] for sample in part.samples}
+        assert name.endswith(f"-{pid}.pb.gz")
+        of_whole = sum(row.values["cpu"] for row in recording.profile.samples if row.labels["pid"] == pid)
+        assert part.total("cpu") == of_whole
+    assert sum(part.total("samples") for part in parts.values()) == recording.profile.total("samples")
+    (tmp_path / "file").write_text("")
+    arguments = ("run", "--all-output", tmp_path / "file", "--", "true")
+    cli.remoteprof(*arguments, cwd=tmp_path).failed_with(1, "cannot make the folder")
 
 
 @pytest.mark.parametrize("kind", KINDS)
