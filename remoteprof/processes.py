@@ -180,7 +180,7 @@ class Processes:
         file is true of all that run it."""
         places: dict[int, set[int]] = {}
         for kind, _, _, _, _, address, mapping in batch.frames:
-            if kind == "native":
+            if kind in ("native", "loop"):
                 places.setdefault(mapping, set()).add(address)
         names: Names = {}
         mappings = batch.mappings

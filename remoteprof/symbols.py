@@ -133,20 +133,6 @@ class Symbols:
             found.update(self._of_jit(unknown))
         return found
 
-    def of_batch(self, batch: _native.Batch) -> Names:
-        """The functions at every native frame of a batch, by its mapping and address."""
-        places: dict[int, set[int]] = {}
-        for kind, _, _, _, _, address, mapping in batch.frames:
-            if kind in ("native", "loop"):
-                places.setdefault(mapping, set()).add(address)
-        names: Names = {}
-        mappings = batch.mappings
-        for index, addresses in places.items():
-            # One at a time: over the time of a recording the same addresses may have belonged to several.
-            found = self.lines([mappings[index]] if index >= 0 else [], addresses)
-            names.update({(index, address): lines for address, lines in found.items()})
-        return names
-
     def sources(self, mapping: Mapping) -> Sources:
         """What names of a module can come from."""
         if (mapping.device, mapping.inode, mapping.path) not in self._sources:

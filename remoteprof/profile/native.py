@@ -24,7 +24,7 @@ class NativeFrames:
     """The native frames of one batch, by index of the frame."""
 
     def __init__(self, batch: Batch, names: Names, show_all: bool) -> None:
-        """`names`: what Symbols.of_batch found; `show_all`: leave nothing out."""
+        """`names`: of the functions at its native frames; `show_all`: leave nothing out."""
         self._lines: dict[int, list[Line]] = {}
         self._shown: dict[int, list[Line] | None] = {}
         self._python: set[int] = set()
