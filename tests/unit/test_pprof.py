@@ -143,7 +143,7 @@ def test_locations_keep_their_numbers_and_order(ids, used):
     assert pprof.parse(written(profile)) == profile
     # What is chosen from it is numbered anew, without what is not used.
     chosen = pb.Profile.FromString(written(profile.filter(lambda _: True), compress=False))
-    assert [tuple(sample.location_id) for sample in chosen.sample][0][0] == 1
+    assert chosen.sample[0].location_id[0] == 1
     assert len(chosen.location) == len({number for numbers in used for number in numbers})
 
 
