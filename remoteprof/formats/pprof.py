@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from itertools import count
 
 from remoteprof.formats import profile_pb2 as pb
 from remoteprof.formats.pprof_reader import parse
@@ -27,6 +28,8 @@ class Writer:
         self._empty = 0
         self._mappings: dict[int, int] = {}
         self._locations: dict[int, int] = {}
+        self._kept: dict[int, Location] = {}
+        self._numbers = count(1)
         self._functions: dict[int, int] = {}
 
     def write(self, profile: Profile) -> None:
@@ -45,6 +48,10 @@ class Writer:
         part.doc_url = self._string(profile.doc_url)
         for mapping in profile.mappings:
             self._mapping(mapping)
+        self._kept = profile.locations
+        for number, location in profile.locations.items():
+            self._location(location, number)
+            self._counted()
         for sample in profile.samples:
             self._sample(sample)
         self._flush()
@@ -105,12 +112,17 @@ class Writer:
                 message.label.add(key=self._string(label.key), str=self._label_text(label.value))
             else:
                 message.label.add(key=self._string(label.key), num=label.value, num_unit=self._string(label.unit))
+        self._counted()
+
+    def _counted(self) -> None:
         self._pending += 1
         if self._pending >= PART:
             self._flush()
 
-    def _location(self, location: Location) -> int:
-        number = self._locations[id(location)] = len(self._locations) + 1
+    def _location(self, location: Location, number: int = 0) -> int:
+        if not number:
+            number = next(number for number in self._numbers if number not in self._kept)
+        self._locations[id(location)] = number
         mapping = self._mapping(location.mapping) if location.mapping is not None else 0
         message = self._part.location.add(
             id=number, mapping_id=mapping, address=location.address, is_folded=location.folded

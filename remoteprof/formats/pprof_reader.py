@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import eq
 from typing import TypeVar
 
 from google.protobuf.message import DecodeError
@@ -27,6 +28,7 @@ _SAMPLE, _REFERENCE, _VALUE, _LABEL, _LOCATION, _LINE, _FUNCTION, _MAPPING, _STR
     320, 8, 40, 120, 280, 80, 160, 240, 64,
 )  # fmt: skip
 _SAMPLES, _MAPPINGS, _LOCATIONS, _FUNCTIONS, _STRINGS = 2, 3, 4, 5, 6
+_ZSTD = b"\x28\xb5\x2f\xfd"
 _HEAD = (1, 7, 8, 9, 10, 11, 12, 13, 14, 15)
 
 _Row = TypeVar("_Row", Mapping, Function, Location)
@@ -36,6 +38,8 @@ def parse(content: bytes, *, signed: bool = False) -> Profile:
     """The profile in `content`, compressed or not. Values below zero are an error unless `signed`, or unless a sample
     bears the label of a difference. Raises RemoteprofError."""
     try:
+        if content.startswith(_ZSTD):
+            raise RemoteprofError("compressed by Zstandard: no pprof profile is", "unpack it with zstd -d")
         if content.startswith(GZIP):
             content = inflate(content, MAX_FILE)
         if len(content) > MAX_FILE:
@@ -57,6 +61,8 @@ class _Reader:
         self._functions: dict[int, Function] = {}
         self._locations: dict[int, Location] = {}
         self._labels: dict[tuple[int, int, int, int], Label] = {}
+        self._met = 0
+        self._counted = True
 
     def profile(self) -> Profile:
         for part in self._parts(_STRINGS):
@@ -75,6 +81,8 @@ class _Reader:
         profile = self._head()
         for part in self._parts(_SAMPLES):
             self._read_samples(part, profile)
+        if not self._is_counted():
+            profile.locations = self._locations
         if not self._signed:
             _check_signs(profile)
         return profile
@@ -164,10 +172,23 @@ class _Reader:
                 stack = tuple(map(located, of.location_id))
             except KeyError as error:
                 raise Malformed(f"it refers to location {error}, which is not in it") from None
+            if max(of.location_id, default=0) > self._met:
+                self._meet(of.location_id)
             labels = tuple(map(self._label, of.label))
             size += len(stack) + len(labels)
             profile.samples.append(Sample(stack, values, labels))
         self._take(_REFERENCE * size + (_SAMPLE + _VALUE * width) * len(part.sample))
+
+    def _meet(self, numbers: Iterable[int]) -> None:
+        for number in numbers:
+            if number > self._met:
+                self._counted &= number == self._met + 1
+                self._met = number
+
+    def _is_counted(self) -> bool:
+        """Whether the locations are numbered as a writer of ours would number them."""
+        count = len(self._locations)
+        return self._counted and self._met == count and all(map(eq, self._locations, range(1, count + 1)))
 
     def _label(self, of: pb.Label) -> Label:
         key = (of.key, of.str, of.num, of.num_unit)

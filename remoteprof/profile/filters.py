@@ -13,7 +13,8 @@ from remoteprof.profile.model import Location, Profile, Sample
 
 def choose(profile: Profile, wanted: Callable[[Sample], bool]) -> Profile:
     """The samples for which `wanted` is true."""
-    return replace(profile, samples=[sample for sample in profile.samples if wanted(sample)], stats={})
+    samples = [sample for sample in profile.samples if wanted(sample)]
+    return replace(profile, samples=samples, locations={}, stats={})
 
 
 def focus(profile: Profile, pattern: str) -> Profile:

@@ -142,6 +142,9 @@ class Profile:
     drop_frames: str = ""
     keep_frames: str = ""
     doc_url: str = ""
+    locations: dict[int, Location] = field(default_factory=dict)
+    """The numbers of the locations in the file, in its order, unused ones too; empty where they are counted from 1 as
+    the samples come to them, which is how any other profile is written."""
     stats: dict[str, Any] = field(default_factory=dict)
     """How the recording went: the object of `--stats`. Empty for a profile that was loaded."""
     notes: list[str] = field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from support.gotool import go, go_pprof
 from support.targets import ROOT
 
 from remoteprof import Profile, RemoteprofError
+
+FILES = sorted((ROOT / "tests/data/foreign").glob("*.pprof"))
 
 SHAPES = ("inlined", "generic", "deep", "labelled")
 KINDS = ("cpu", "heap", "allocs", "block", "mutex", "goroutine", "threadcreate")
@@ -154,6 +157,54 @@ def test_a_sum_is_that_of_pprof(written: dict[str, Path], tmp_path: Path) -> Non
 def raw_of_all(parts: list[Path], path: Path) -> list[str]:
     go_pprof("-proto", "-symbolize=none", f"-output={path}", *parts)
     return raw(path)
+
+
+def totals(lines: list[str]) -> list[int]:
+    """The sum of each column, as -raw lists the samples."""
+    start, end = lines.index("Samples:") + 2, lines.index("Locations")
+    rows = [re.fullmatch(r" *(-?\d+(?: +-?\d+)*): [\d ]*", line) for line in lines[start:end]]
+    return [sum(column) for column in zip(*(map(int, row[1].split()) for row in rows if row), strict=True)]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_files_of_others(path: Path, tmp_path: Path) -> None:
+    profile = same_again(path, tmp_path)
+    types, labels, function = facts(path)
+    assert " ".join(kind.type for kind in profile.sample_types) == types
+    assert {label.key for sample in profile.samples for label in sample.labels} == labels
+    assert function in {function.name for function in profile.functions()}
+    sums = [profile.total(kind.type) for kind in profile.sample_types]
+    assert sums == totals(raw(path))
+    assert min(sums) >= 0 < max(sums)
+    for kind, total in zip(profile.sample_types, sums, strict=True):
+        if total:
+            shown = go_pprof("-top", "-symbolize=none", f"-sample_index={kind.type}", f"-unit={kind.unit}", path)
+            assert re.search(rf"of {total}\D* total", shown), shown
+
+
+def facts(path: Path) -> tuple[str, set[str], str]:
+    """What README.md lists of a file: sample types, keys of labels, and a function that ran."""
+    for line in (path.parent / "README.md").read_text().splitlines():
+        cells = [cell.strip(" `") for cell in line.split("|")]
+        if cells[1:2] == [path.stem]:
+            return cells[3], set(filter(None, cells[4].split(", "))), cells[5]
+    raise AssertionError(f"{path.name} is not in the README.md beside it")
+
+
+def test_each_listed_file_is_there() -> None:
+    listed = re.findall(r"(?m)^\| `(\S+)` ", (ROOT / "tests/data/foreign/README.md").read_text())
+    assert sorted(listed) == sorted(path.stem for path in FILES)
+    assert len(FILES) >= 20
+    assert max(path.stat().st_size for path in FILES) <= 10240
+
+
+def test_zstandard_is_refused_as_pprof_refuses_it(tmp_path: Path) -> None:
+    path = ROOT / "tests/data/foreign/ddtrace.pprof.zst"
+    with pytest.raises(AssertionError, match="unrecognized profile format"):
+        raw(path)
+    with pytest.raises(RemoteprofError, match="compressed by Zstandard") as raised:
+        Profile.load(path)
+    assert "zstd -d" in raised.value.hint
 
 
 def test_unlike_profiles(written: dict[str, Path], tmp_path: Path) -> None:

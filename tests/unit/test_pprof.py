@@ -83,6 +83,7 @@ def located(*ids, **fields):
 HOSTILE = {
     "unknown kind": b"no profile",
     "not a pprof profile": gzip.compress(b"no profile"),
+    "compressed by Zstandard": b"\x28\xb5\x2f\xfd\x20\x00",
     "unknown compression method": b"\x1f\x8bxxxx",
     "the compressed data ends too early": gzip.compress(message())[:-4],
     "empty": b"",
@@ -117,6 +118,40 @@ HOSTILE = {
     "its head is larger than 1 MiB": message(comment=[1] * (2 << 20)),
     "a sample has the value -2, below zero": message(sample=[pb.Sample(value=[-2])]),
 }
+
+
+@pytest.mark.parametrize(
+    "ids, used",
+    [
+        ((1, 2, 3), ((3, 1), (2,))),
+        ((1, 2, 3), ((1, 2),)),
+        ((2, 1), ((1, 2),)),
+        ((7, 1 << 40, (1 << 64) - 1), ((7,), (1 << 40, (1 << 64) - 1))),
+        (range(9, 3 * pprof.PART), ((11,),)),
+    ],
+    ids=["another order", "an unused one", "listed in another order", "with gaps", "many"],
+)
+def test_locations_keep_their_numbers_and_order(ids, used):
+    given = message(
+        location=[pb.Location(id=number, address=number) for number in ids],
+        sample=[pb.Sample(location_id=numbers, value=[1]) for numbers in used],
+    )
+    profile = pprof.parse(given)
+    again = pb.Profile.FromString(written(profile, compress=False))
+    assert [(location.id, location.address) for location in again.location] == [(number, number) for number in ids]
+    assert [tuple(sample.location_id) for sample in again.sample] == list(used)
+    assert pprof.parse(written(profile)) == profile
+    # What is chosen from it is numbered anew, without what is not used.
+    chosen = pb.Profile.FromString(written(profile.filter(lambda _: True), compress=False))
+    assert chosen.sample[0].location_id[0] == 1
+    assert len(chosen.location) == len({number for numbers in used for number in numbers})
+
+
+def test_a_new_location_gets_a_number_that_is_free():
+    profile = pprof.parse(located(2, location=[pb.Location(id=2), pb.Location(id=(1 << 64) - 1)]))
+    profile.samples += [Sample((Location(address=address),), [1]) for address in (5, 6)]
+    again = pb.Profile.FromString(written(profile, compress=False))
+    assert [sample.location_id[0] for sample in again.sample] == [2, 1, 3]
 
 
 @pytest.mark.parametrize("problem", HOSTILE)
