@@ -307,6 +307,13 @@ def record(
     samples apart, each with the label `time` (Unix nanoseconds), instead of adding up those of equal stacks.
 
     The profile has the columns samples, cpu, wall and (for a Python) gil; `.stats` tells how the recording went.
+
+    >>> profile = record(os.getpid(), duration=0.2, rate=500)
+    >>> [kind.type for kind in profile.sample_types]
+    ['samples', 'cpu', 'wall', 'gil']
+    >>> profile.total("samples") == profile.stats["samples"] + profile.stats["pending_ticks"] > 0
+    True
+
     Raises UsageError, ProcessNotFound, PermissionDenied, AlreadyTraced, NothingToProfile or SamplerDied.
     """
     began = time.monotonic_ns()

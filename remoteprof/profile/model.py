@@ -127,7 +127,25 @@ class Weight(NamedTuple):
 
 @dataclass(slots=True)
 class Profile:
-    """A recording. Times are Unix nanoseconds, durations nanoseconds, 0 = unknown."""
+    """A recording. Times are Unix nanoseconds, durations nanoseconds, 0 = unknown.
+
+    >>> main, parse = Function("main", file="app.py"), Function("parse", file="app.py")
+    >>> inner, outer = Location([Line(parse, 9)]), Location([Line(main, 3)])
+    >>> samples = [Sample((inner, outer), [3_000_000]), Sample((outer,), [1_000_000], (Label("pid", 7),))]
+    >>> profile = Profile([ValueType("cpu", "nanoseconds")], samples)
+    >>> profile.total("cpu")
+    4000000
+    >>> [(row.function.name, row.flat, row.cumulative) for row in profile.top()]
+    [('parse', 3000000, 3000000), ('main', 1000000, 4000000)]
+    >>> profile.focus("parse").total("cpu"), profile.ignore("parse").total("cpu"), profile.tagged("pid", 7).total("cpu")
+    (3000000, 1000000, 1000000)
+    >>> profile.filter(lambda sample: len(sample.locations) > 1).total("cpu")
+    3000000
+    >>> profile.merge(profile).total("cpu")
+    8000000
+    >>> [(change.function.name, change.flat) for change in profile.diff(profile.focus("parse")).changes]
+    [('main', -1000000)]
+    """
 
     sample_types: list[ValueType] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)

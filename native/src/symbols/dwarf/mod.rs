@@ -28,8 +28,8 @@ const BASE_STEPS: u64 = 16 << 20;
 const STEPS_PER_BYTE: u64 = 4;
 /// CPU time that one module may take, nanoseconds, whatever its size …
 const BASE_TIME: u64 = 1_000_000_000;
-/// … and for each byte of debug information: ten times what it takes.
-const TIME_PER_BYTE: u64 = 30;
+/// … and for each byte of debug information: ten times what it takes, which is ten times more in unoptimized builds.
+const TIME_PER_BYTE: u64 = if cfg!(debug_assertions) { 300 } else { 30 };
 /// Most units of one module.
 const MAX_UNITS: usize = 4 << 20;
 
