@@ -143,10 +143,10 @@ impl Walk {
         let free = ground.data.top..ground.data.limit;
         let (mut address, mut cframe) = match top {
             Top::Frame(address) => (address, None),
-            Top::CFrame(address) => {
+            Top::CFrame { address, root } => {
                 let head = self.cframe(ground, address)?;
-                // An evaluation links its cframe before it sets the frame; only the thread's own, the root, may have none.
-                if head.0 == 0 && head.1 != 0 {
+                // An evaluation links its cframe before it fills it in; only the thread's own, the root, may be empty.
+                if head.0 == 0 && address != root {
                     return Ok(End::Torn);
                 }
                 (head.0, Some((address, head.1)))
@@ -241,8 +241,8 @@ fn field(bytes: &[u8], at: u32) -> Result<u64, ReadError> {
 pub(super) enum Top {
     /// The frame itself, 0 if none runs.
     Frame(u64),
-    /// 3.11, 3.12: the `_PyCFrame` that holds it.
-    CFrame(u64),
+    /// 3.11, 3.12: the `_PyCFrame` that holds it, and the one that the thread has for itself.
+    CFrame { address: u64, root: u64 },
 }
 
 /// What a frame's instruction means, given its code object.
@@ -275,5 +275,31 @@ impl Walked {
             return Position::Incomplete;
         }
         Position::At(u32::try_from(lasti).unwrap_or(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runtime::cpython::offsets_tables::CPYTHON_3_12;
+    use crate::target::recorded::Recorded;
+
+    /// How the walk from the `_PyCFrame` with these fields ends.
+    fn end(fields: [u64; 2], address: u64, root: u64) -> End {
+        let bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_le_bytes()).collect();
+        let (mut walk, mut snapshot) = (Walk::default(), Snapshot::with_capacity(64));
+        snapshot.begin(None);
+        let (memory, data) = (Recorded::of(address, &bytes), DataStack::default());
+        let mut ground = Ground { memory: &memory, snapshot: &mut snapshot, offsets: &CPYTHON_3_12, data, chunks: &[] };
+        walk.run(&mut ground, Top::CFrame { address, root }).expect("no read is refused");
+        walk.end
+    }
+
+    #[test]
+    fn a_cframe_is_linked_before_it_is_filled_in() {
+        assert_eq!(end([0, 0], 0x2000, 0x2000), End::Base);
+        assert_eq!(end([0, 0x2000], 0x7000, 0x2000), End::Torn);
+        // What is left on the stack there may be nothing but zeros.
+        assert_eq!(end([0, 0], 0x7000, 0x2000), End::Torn);
     }
 }

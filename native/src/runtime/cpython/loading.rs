@@ -85,7 +85,7 @@ impl CPython {
         let field = |at: u32| word(bytes, at).unwrap_or(0);
         let top = match offsets.thread_cframe {
             0 => Top::Frame(field(offsets.thread_frame)),
-            at => Top::CFrame(field(at)),
+            at => Top::CFrame { address: field(at), root: thread.state + u64::from(offsets.thread_root_cframe) },
         };
         let data = match offsets.thread_chunk {
             0 => DataStack::default(),

@@ -6,7 +6,7 @@ use crate::error::ReadError;
 use crate::memory::{Memory, Region, Snapshot};
 use crate::runtime::cpython::PyStack;
 use crate::sampler::thread::ThreadStack;
-use crate::stack::{Entry, Evaluation, Merge, evaluation_of_file, greenlet, merge, unknown_evaluations};
+use crate::stack::{Entry, Evaluation, Merge, Part, evaluation_of_file, greenlet, merge, unknown_evaluations};
 use crate::stats::Cache;
 use crate::tables::{FrameId, FrameKind, Tables};
 use crate::target::Mapping;
@@ -277,7 +277,8 @@ impl Native {
         let complete = walked == Walked::Complete;
         let first = frames.len();
         let mut fit = Fit::Merged;
-        if python.frames.is_empty() {
+        let evaluates = |frame: &NativeFrame| self.evaluation.part(frame.lookup) == Some(Part::Whole);
+        if python.frames.is_empty() && !(complete && self.frames.iter().any(evaluates)) {
             for index in 0..self.frames.len() {
                 frames.push(self.frame(tables, index, FrameKind::Native));
             }

@@ -11,9 +11,13 @@ fn mapping(start: u64, path: &str) -> Mapping {
     Mapping { start, end: start + 0x1000, permissions, offset: 0, device, inode: 0, path: path.to_string() }
 }
 
+/// Where the evaluation loop is.
+const LOOP: u64 = 0x5800;
+
 /// The stack of a walk through these (address, mapping) frames, leaf first, as labels and addresses.
 fn shown(walked: Walked, frames: &[(u64, u32)], python: usize) -> Vec<String> {
     let mut native = Native::new(1 << 16);
+    native.evaluation = Evaluation::new(vec![(LOOP..LOOP + 0x100, Part::Whole)]);
     native.mappings = vec![mapping(0x1000, "[vdso]"), mapping(0x5000, "/library")];
     native.forget_ids();
     native.frames = frames
@@ -47,4 +51,14 @@ fn a_leaf_out_of_which_no_walk_leads() {
     // A known library keeps its symbol; _ExternalCode is only for code of no known mapping.
     assert_eq!(shown(cut, &[(0x5010, LIBRARY)], 0), ["0x5010"]);
     assert_eq!(shown(cut, &[(0x9000, crate::unwind::NO_MAPPING)], 0), ["_ExternalCode"]);
+}
+
+#[test]
+fn evaluations_without_a_python_frame() {
+    // One may be about to begin; of two, the older has frames, and they have not been read.
+    let (library, one, two) = ((0x5010, LIBRARY), (LOOP, LIBRARY), (LOOP + 8, LIBRARY));
+    assert_eq!(shown(Walked::Complete, &[one, library], 0), ["0x5800", "0x5010"]);
+    let apart = ["0x5800", "0x5010", "0x5808", "[unmatched]"];
+    assert_eq!(shown(Walked::Complete, &[one, library, two], 0), apart);
+    assert_eq!(shown(Walked::Cut("no unwind tables"), &[one, library, two], 0), apart[..3]);
 }
