@@ -45,6 +45,13 @@ pub fn run(folder: &Path, program: &str, arguments: &[&str]) {
     assert!(runs(folder, program, arguments), "{program} {arguments:?}");
 }
 
+/// What a program that must succeed writes.
+pub fn shown_by(folder: &Path, program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// Builds tests/targets/native/symbols_inline.c as `folder`/`name`.
 pub fn build_c(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     let source = source("symbols_inline.c");
