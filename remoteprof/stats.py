@@ -101,7 +101,7 @@ def summary(stats: dict[str, Any]) -> list[str]:
     ]
     if stats["cut"] or stats["unmatched"]:
         reasons = ", ".join(f"{count} {reason}" for reason, count in sorted(stats["cut"].items()))
-        lines.append(f"native stacks cut short: {reasons or 'none'}; {stats['unmatched']} unmatched")
+        lines.append(f"stacks cut short: {reasons or 'none'}; {stats['unmatched']} unmatched")
     if pause["count"]:
         total = duration_text(pause["total"] * 1e3)
         lines.append(

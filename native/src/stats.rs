@@ -135,7 +135,7 @@ pub struct Stats {
     pub final_rate_hz: f64,
     /// How long threads were held.
     pub pause: Histogram,
-    /// Why native walks ended short of the bottom, with how often.
+    /// Why walks ended short of the bottom, with how often; together as many as were truncated.
     pub cut: Vec<(String, u64)>,
     /// Caches by name.
     pub caches: Vec<(String, Cache)>,
@@ -148,7 +148,7 @@ pub struct Stats {
 }
 
 impl Stats {
-    /// A native walk ended short of the bottom.
+    /// A walk ended short of the bottom.
     pub fn count_cut(&mut self, reason: &str) {
         match self.cut.iter_mut().find(|(known, _)| known == reason) {
             Some((_, count)) => *count += 1,

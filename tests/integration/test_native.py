@@ -93,7 +93,6 @@ def check(
             assert verdict.illegal == 0, verdict.reasons.most_common(5)
             assert stats.faults(recording.stats, recording.profile) == []
             assert recording.stats["unmatched"] == 0
-            assert sum(recording.stats["cut"].values()) == recording.stats["truncated"]
             samples += recording.stats["samples"]
             cut += recording.stats["samples"] - recording.stats["complete"]
             reasons.update(verdict.reasons)

@@ -58,6 +58,7 @@ def faults(stats: dict[str, Any], profile: Profile | None = None) -> list[str]:
         stats["unseen_cpu_ns"],
         stats["cpu_ns_process"] - stats["cpu_ns_sampled"],
     )
+    equal("what cut stacks short = truncated", sum(stats["cut"].values()), stats["truncated"])
     pause = stats["pause_us"]
     if pause["count"] and not pause["p50"] <= pause["p99"] <= pause["max"]:
         found.append(f"pause percentiles out of order: {pause}")

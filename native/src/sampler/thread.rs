@@ -36,8 +36,8 @@ pub struct ThreadStack {
 pub enum Outcome {
     /// The walk reached a known bottom frame.
     Complete,
-    /// It did not.
-    Truncated,
+    /// It did not, and why.
+    Truncated(&'static str),
     /// Nothing could be read.
     Unreadable,
 }

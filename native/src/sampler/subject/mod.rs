@@ -314,7 +314,10 @@ impl Subject {
         stats.cpu_ns_sampled += values.cpu;
         match outcome {
             Outcome::Complete => stats.complete += 1,
-            Outcome::Truncated => stats.truncated += 1,
+            Outcome::Truncated(reason) => {
+                stats.truncated += 1;
+                stats.count_cut(reason);
+            }
             Outcome::Unreadable => stats.unreadable += 1,
         }
         if stats.first_sample_ns == 0 {

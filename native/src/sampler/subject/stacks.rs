@@ -18,6 +18,9 @@ const MAX_COPIES: u32 = 5;
 /// Why a walk is taken again: the frame chain was in the middle of a change.
 pub const TORN: &str = "frame chain in the middle of a change";
 
+/// Why a walk of a Python stack ended early.
+const TOO_DEEP: &str = "more Python frames than a walk takes";
+
 /// Buffers that all subjects share, so that nothing is allocated while a thread is stopped.
 #[derive(Debug)]
 pub struct Scratch {
@@ -76,8 +79,14 @@ impl Subject {
         if read == Err(ReadError::Corrupt(TORN)) {
             return false;
         }
-        if scratch.syscall < 0 && matches!(scratch.walked, Some(Walked::Cut(_))) {
-            // Off its core outside of a system call: a stop breaks nothing, and tells all registers.
+        let state = match procfs::read_stat(tid).map(|stat| stat.state) {
+            Ok(b'D') => State::Disk,
+            Ok(b'R') => State::Runnable,
+            _ => State::Sleeping,
+        };
+        let waits = scratch.syscall >= 0 && state != State::Runnable;
+        if !waits && matches!(scratch.walked, Some(Walked::Cut(_))) {
+            // Only waiting for a core, in a system call or not: a stop breaks nothing, and tells all registers.
             return false;
         }
         if scratch.walked == Some(Walked::Again) {
@@ -85,8 +94,6 @@ impl Subject {
         }
         let (stack, outcome) = self.resolve(read, scratch);
         let holds_gil = scratch.stack.holds_gil;
-        let in_disk_wait = procfs::read_stat(tid).is_ok_and(|stat| stat.state == b'D');
-        let state = if in_disk_wait { State::Disk } else { State::Sleeping };
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.asleep = Some(Asleep { line, stack, outcome, holds_gil, state, since: now });
             self.asleep.count(false);
@@ -138,7 +145,7 @@ impl Subject {
     pub fn resolve(&mut self, read: Result<(), ReadError>, scratch: &mut Scratch) -> (StackId, Outcome) {
         if read == Err(ReadError::OverBudget) {
             let label = self.tables.label("[truncated]");
-            return (self.tables.stack(&[label]), Outcome::Truncated);
+            return (self.tables.stack(&[label]), Outcome::Truncated(ReadError::OverBudget.reason()));
         }
         if let Err(error) = read {
             // The next round finds out whether the process has replaced its memory.
@@ -146,8 +153,11 @@ impl Subject {
             let label = self.tables.label(&format!("[unreadable: {}]", error.reason()));
             return (self.tables.stack(&[label]), Outcome::Unreadable);
         }
-        let cut = scratch.stack.end == End::Truncated || matches!(scratch.walked, Some(Walked::Cut(_)));
-        let outcome = if cut { Outcome::Truncated } else { Outcome::Complete };
+        let outcome = match scratch.walked {
+            Some(Walked::Cut(reason)) => Outcome::Truncated(reason),
+            _ if scratch.stack.end == End::Truncated => Outcome::Truncated(TOO_DEEP),
+            _ => Outcome::Complete,
+        };
         scratch.frames.clear();
         let walked = scratch.walked;
         if let Some(walked) = walked {
@@ -161,7 +171,7 @@ impl Subject {
                 scratch.frames.push(id);
             }
         }
-        if outcome == Outcome::Truncated {
+        if matches!(outcome, Outcome::Truncated(_)) {
             scratch.frames.push(self.tables.label("[truncated]"));
         }
         let stack = self.tables.stack(&scratch.frames);
@@ -185,9 +195,6 @@ impl Subject {
         };
         let fit = native.merge(&mut self.tables, walked, stack, python_frame, frames);
         self.stats.unmatched += u64::from(fit == Fit::Apart);
-        if let Walked::Cut(reason) = walked {
-            self.stats.count_cut(reason);
-        }
     }
 }
 
