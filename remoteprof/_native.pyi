@@ -207,3 +207,6 @@ def perf_map(pid: int) -> bytes:
     trusted."""
 
 def perf_map_names(text: bytes, addresses: list[int]) -> list[str | None]: ...
+def jit_dump_names(dump: int, addresses: list[int]) -> list[tuple[str, str, int] | None]:
+    """Function, file and line at each of `addresses`, by the jitdump that is open as `dump`; None where it tells
+    nothing. Raises OSError for what is no jitdump of this machine's kind."""

@@ -1,15 +1,17 @@
 """Addresses of native code → functions, after sampling, each distinct address once.
 
 What names come from, in order: debug information (the file's own, a separate file, a debuginfod server where
-DEBUGINFOD_URLS asks for one), symbol tables, the perf map of a JIT compiler. A file is read only where it is the file
-that is mapped: never a namesake, and not after it was changed.
+DEBUGINFOD_URLS asks for one), symbol tables, the jitdump or perf map of a JIT compiler. A file is read only where it
+is the file that is mapped: never a namesake, and not after it was changed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Iterable, Sequence
+from io import FileIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from remoteprof import _native
@@ -75,6 +77,11 @@ class Sources(NamedTuple):
         return [name for name, there in tables if there]
 
 
+def is_jit_dump(path: str) -> bool:
+    """Whether the path of a mapping is that of a jitdump, by the name that perf goes by."""
+    return re.search(r"/jit-[0-9]+\.dump(?: \(deleted\))?$", path) is not None
+
+
 class Symbols:
     """The names of one process's native code. What was found is kept, so that a later window asks for new addresses
     only."""
@@ -85,6 +92,7 @@ class Symbols:
         self._known: dict[tuple[int, int, int, str], dict[int, list[Line]]] = {}
         self._sources: dict[tuple[str, int, str], Sources] = {}
         self._perf_map: bytes | None = None
+        self._jit_dump: FileIO | None = None
         self._vdso = b""
         self._jit: dict[int, list[Line]] = {}
         self._ids: dict[tuple[str, int, str], str] = {}
@@ -100,6 +108,7 @@ class Symbols:
         with contextlib.suppress(OSError, RemoteprofError):
             self._read_perf_map()
         mappings = list(mappings)
+        self._open_jit_dump(mappings)
         for mapping in mappings:
             if mapping.path == "[vdso]":
                 self._image(mapping)
@@ -251,6 +260,14 @@ class Symbols:
             self._perf_map = _native.perf_map(self._target.pid)
         return self._perf_map or b""
 
+    def _open_jit_dump(self, mappings: Iterable[Mapping]) -> None:
+        """A jitdump is mapped executable by who writes it, for perf to see; it is read when there are addresses."""
+        for mapping in mappings:
+            if self._jit_dump is None and is_jit_dump(mapping.path):
+                descriptor = self._open(mapping)
+                if descriptor is not None:
+                    self._jit_dump = FileIO(descriptor)
+
     def _of_jit(self, addresses: list[int]) -> dict[int, list[Line]]:
         new = [address for address in addresses if address not in self._jit]
         if new:
@@ -259,6 +276,18 @@ class Symbols:
                 self._read_perf_map()
             for address, name in zip(new, _native.perf_map_names(self._perf_map or b"", new), strict=True):
                 self._jit[address] = [Line(name, name, "", 0, 0, 0)] if name else []
+            # It knows lines too.
+            if self._jit_dump is None:
+                with contextlib.suppress(OSError, RemoteprofError):
+                    self._open_jit_dump(self._target.mappings())
+            if self._jit_dump is not None:
+                with contextlib.suppress(OSError):
+                    told = _native.jit_dump_names(self._jit_dump.fileno(), new)
+                    self._jit.update(
+                        (address, [Line(known[0], known[0], *known[1:], 0, 0)])
+                        for address, known in zip(new, told, strict=True)
+                        if known
+                    )
         return {address: self._jit[address] for address in addresses if self._jit[address]}
 
 

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::fd::FromRawFd;
 use std::path::Path;
 
-use _native::symbols::{Arena, Bytes, Elf, Place, Symbolizer, elf, perfmap};
+use _native::symbols::{Arena, Bytes, Elf, Place, Symbolizer, elf, jitdump, perfmap};
 use _native::target::Mapping;
 use _native::target::recorded::Recorded;
 use _native::unwind::{MAX_NATIVE_DEPTH, Registers, StackCopy, Unwinder};
@@ -169,4 +169,10 @@ pub fn stacks(bytes: &[u8], loaded: bool) -> usize {
 pub fn perf_map(text: &[u8]) -> usize {
     let addresses = [0, 1, 0x1000, 0x1010, 0x1018, 0x7f00_0000_0000, u64::MAX - 1, u64::MAX];
     perfmap::find(text, &addresses).iter().flatten().count()
+}
+
+/// A jitdump; how many names it tells.
+pub fn jit_dump(bytes: &[u8]) -> usize {
+    let addresses = [0, 1, 0x1000, 0x1010, 0x1018, 0x2000, 0x2010, 0x7f00_0000_0000, u64::MAX];
+    jitdump::find(&file_of(bytes), &addresses).map_or(0, |told| told.iter().flatten().count())
 }

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use _native::target::sys::thread_cpu_ns;
-use entries::{Part, names, perf_map, stacks};
+use entries::{Part, jit_dump, names, perf_map, stacks};
 use symbols_support::{Random, build_c, folder, run};
 use unwind_support::program::Program;
 
@@ -221,5 +221,14 @@ fn perf_maps() {
     assert_eq!(perf_map(text), 7);
     check("perf_map", &[text.to_vec()], None, &|text| {
         perf_map(text);
+    });
+}
+
+#[test]
+fn jit_dumps() {
+    let dump = symbols_support::jit_dump();
+    assert_eq!(jit_dump(&dump), 5);
+    check("jit_dump", &[dump], None, &|bytes| {
+        jit_dump(bytes);
     });
 }

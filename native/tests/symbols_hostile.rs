@@ -5,9 +5,9 @@ mod symbols_support;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use _native::symbols::{Arena, Place, Symbolizer, demangle, perfmap};
+use _native::symbols::{Arena, Place, Symbolizer, demangle, jitdump, perfmap};
 use _native::target::sys::thread_cpu_ns;
-use symbols_support::Random;
+use symbols_support::{Random, folder, jit_dump};
 
 const LIMIT: Duration = Duration::from_secs(1);
 
@@ -204,4 +204,39 @@ fn perf_maps() {
     let start = thread_cpu_ns();
     assert!(perfmap::find(text.as_bytes(), &known).iter().all(Option::is_some));
     assert!(thread_cpu_ns() - start < LIMIT.as_nanos() as u64);
+}
+
+#[test]
+fn jit_dumps() {
+    let folder = folder("symbols_jitdump");
+    let told = |bytes: &[u8], addresses: &[u64]| {
+        std::fs::write(folder.join("dump"), bytes).unwrap();
+        jitdump::find(&std::fs::File::open(folder.join("dump")).unwrap(), addresses)
+    };
+    let dump = jit_dump();
+    let found = told(&dump, &[0x100b, 0x1000, 0x100c, 0x1010, 0x1018, 0x1020, 0x2010, 0x3017, 0]).unwrap();
+    let shown: Vec<String> = found
+        .into_iter()
+        .map(|told| told.map_or(String::new(), |told| format!("{} {}:{}", told.name, told.file, told.line)))
+        .collect();
+    let (other, three) = ("one /src/other.js:3", "three /src/three.js:7");
+    assert_eq!(shown, ["one /src/one.js:11", "one /src/one.js:10", other, "two :0", other, "", three, three, ""]);
+    // Another kind of machine, another version, a header that lies, none.
+    for (at, byte) in [(12, 183), (4, 2), (0, 0), (8, 39), (11, 255)] {
+        let mut other = dump.clone();
+        other[at] = byte;
+        assert!(told(&other, &[0x1000]).is_err(), "{at}");
+    }
+    assert!(told(b"JiTD", &[0x1000]).is_err());
+
+    // Many records that all cover everything, with as many rows as fit.
+    let (start, mut large) = (dump.len() - 60, dump.clone());
+    large.truncate(start);
+    for _ in 0..100_000 {
+        large.extend_from_slice(&dump[40..start]);
+    }
+    let known: Vec<u64> = (0x1000..0x1400).collect();
+    let began = thread_cpu_ns();
+    assert_eq!(told(&large, &known).unwrap().iter().flatten().count(), 0x20);
+    assert!(thread_cpu_ns() - began < 3 * LIMIT.as_nanos() as u64);
 }

@@ -122,14 +122,17 @@ def _main(module: Module, sources: Sources) -> Finding:
 
 def _jit(pid: int) -> Finding:
     from remoteprof import _native
+    from remoteprof.symbols import is_jit_dump
 
+    mappings = _native.Target(pid).mappings()
+    dump = next((mapping.path for mapping in mappings if is_jit_dump(mapping.path)), "")
+    if dump:
+        return ok("JIT code", f"a jitdump, {dump}")
     try:
         size = len(_native.perf_map(pid))
     except OSError as error:
         anonymous = [
-            mapping
-            for mapping in _native.Target(pid).mappings()
-            if "x" in mapping.permissions and not mapping.path and mapping.inode == 0
+            mapping for mapping in mappings if "x" in mapping.permissions and not mapping.path and mapping.inode == 0
         ]
         if not anonymous:
             return ok("JIT code", "none")

@@ -6,6 +6,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+TRAMPOLINE = "py::"
+"""How CPython 3.12+ names, in a perf map or a jitdump, the code that leads to a function (-X perf, -X perf_jit)."""
 CPYTHON = frozenset(
     (
         "PyEval_EvalCode",
@@ -20,6 +22,7 @@ CPYTHON = frozenset(
         "_PyFunction_FastCallDict",
         "_PyFunction_Vectorcall",
         "function_code_fastcall",
+        "py_trampoline_evaluator",
         "PyObject_Call",
         "PyObject_CallFunction",
         "PyObject_CallFunctionObjArgs",
@@ -270,6 +273,8 @@ def _plain(system_name: str) -> str:
 def is_hidden(system_name: str, in_interpreter: bool) -> bool:
     """Whether a function only leads to others. What the compiler cut off it (`.cold`, `.part.0`) belongs to it. Outside
     of the interpreter only names with CPython's prefix are its own: headers inline them everywhere."""
+    if system_name.startswith(TRAMPOLINE):
+        return True
     name = _plain(system_name)
     if not in_interpreter and not name.startswith(("Py", "_Py")):
         return False

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import pytest
 from support import cli
-from support.targets import TARGETS, Running, started
+from support.targets import TARGETS, Running, interpreter, started
 
 SOURCE = TARGETS / "native" / "names.c"
 UNSHARE = ["unshare", "--mount", "--pid", "--fork", "--kill-child"]
@@ -175,6 +175,44 @@ def test_a_perf_map(tmp_path: Path, perf_maps: list[Path]) -> None:
         found = names(frames(target.pid, tmp_path))
     assert {"jit::hot loop", "main"} <= found
     assert "_ExternalCode" not in found
+
+
+def test_a_jitdump(tmp_path: Path, perf_maps: list[Path]) -> None:
+    """It names the function, and the line in its file."""
+    with started([build(tmp_path), "jitdump"]) as target:
+        perf_maps.append(Path(f"/tmp/jit-{target.pid}.dump"))
+        found = frames(target.pid, tmp_path)
+        # Who has mapped it need not leave it there.
+        perf_maps[-1].unlink()
+        again = frames(target.pid, tmp_path)
+    for shown in (found, again):
+        assert ("jit::dumped loop", "/src/hot.js", 42) in shown
+        assert "_ExternalCode" not in names(shown)
+
+
+@pytest.mark.parametrize(("version", "option"), (("3.12", "perf"), ("3.13", "perf"), ("3.13", "perf_jit")))
+def test_pythons_that_write_names_for_perf(version: str, option: str, tmp_path: Path, perf_maps: list[Path]) -> None:
+    """What they call their functions through is no function of its own, though it has their names."""
+    source = tmp_path / "named.py"
+    # What comes after has the names of what runs written out of the buffer.
+    source.write_text(
+        "def leaf(n):\n    return sum(range(n))\n"
+        "def branch(n):\n    return [leaf(n) for _ in range(100)]\n"
+        "branch(1)\n"
+        "for number in range(500):\n    exec(f'def later_{number}(): pass\\nlater_{number}()')\n"
+        "print('ready', flush=True)\n"
+        "while True:\n    branch(1000)\n"
+    )
+    with started([interpreter(version), "-X", option, source]) as target:
+        perf_maps.extend(Path(f"/tmp/{name}") for name in (f"perf-{target.pid}.map", f"jit-{target.pid}.dump"))
+        assert any(path.exists() for path in perf_maps)
+        profile = cli.attach(target.pid, tmp_path, 1, 200).profile
+        everything = cli.attach(target.pid, tmp_path, 1, 200, "--native-all").profile
+    python = {frame.name for row in profile.samples for frame in row.frames if not frame.address}
+    assert {"leaf", "branch"} <= python
+    assert not {name for name in profile.functions() if name.startswith(("py::", "py_trampoline", "_ExternalCode"))}
+    shown = {frame.qualified for row in everything.samples for frame in row.frames}
+    assert {f"py::{name}:{source}" for name in ("leaf", "branch")} <= shown
 
 
 def test_a_perf_map_inside_of_namespaces(tmp_path: Path, perf_maps: list[Path]) -> None:

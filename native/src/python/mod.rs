@@ -50,5 +50,6 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(symbols::build_id, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::perf_map, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::perf_map_names, module)?)?;
+    module.add_function(wrap_pyfunction!(symbols::jit_dump_names, module)?)?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `symbolize` and `perf_map_names` of the `_native` module. Runs in the supervisor, never in the sampler process.
+//! `symbolize`, `perf_map_names` and `jit_dump_names` of the `_native` module. Runs in the supervisor, never in the sampler process.
 
 use std::fs::File;
 use std::os::fd::{FromRawFd, OwnedFd};
@@ -9,7 +9,7 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::symbols::{Arena, Bytes, Place, Refused, Symbol, Symbolizer, elf, perfmap};
+use crate::symbols::{Arena, Bytes, Place, Refused, Symbol, Symbolizer, elf, jitdump, perfmap};
 
 /// A module's bytes, or an open file of them.
 #[derive(FromPyObject)]
@@ -176,4 +176,13 @@ pub fn perf_map(py: Python<'_>, pid: u32) -> PyResult<std::borrow::Cow<'static, 
 #[allow(clippy::needless_pass_by_value)]
 pub fn perf_map_names(py: Python<'_>, text: &[u8], addresses: Vec<u64>) -> Vec<Option<String>> {
     py.detach(|| perfmap::find(text, &addresses))
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)]
+pub fn jit_dump_names(py: Python<'_>, dump: i32, addresses: Vec<u64>) -> PyResult<Vec<Option<(String, String, u32)>>> {
+    let file = borrow_file(dump)?;
+    let told = py.detach(|| jitdump::find(&file, &addresses))?;
+    Ok(told.into_iter().map(|told| told.map(|told| (told.name, told.file, told.line))).collect())
 }

@@ -11,6 +11,7 @@ mod demangle;
 mod dwarf;
 pub mod elf;
 pub mod file;
+pub mod jitdump;
 pub mod perfmap;
 mod plt;
 mod symtab;

@@ -61,6 +61,35 @@ pub fn build_c(folder: &Path, name: &str, flags: &[&str]) -> PathBuf {
     folder.join(name)
 }
 
+/// A jitdump: `one` at 0x1000 with lines of two files, `two` in its place from 0x1010 on, `three`, moved from 0x3000 to
+/// 0x2000, and half a record.
+pub fn jit_dump() -> Vec<u8> {
+    let record = |kind: u32, words: &[u64], text: &[u8]| {
+        let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        body.extend_from_slice(text);
+        [&kind.to_le_bytes()[..], &(16 + body.len() as u32).to_le_bytes(), &[0; 8], &body].concat()
+    };
+    let row = |address: u64, line: u32, file: &[u8]| {
+        [&address.to_le_bytes()[..], &line.to_le_bytes(), &[0; 4], file, &[0]].concat()
+    };
+    let threads = 0x2a_0000_002a;
+    let load = |address: u64, size: u64, index: u64, name: &[u8]| {
+        record(0, &[threads, address, address, size, index], &[name, &[0], &vec![0x90; size as usize]].concat())
+    };
+    let rows = [row(0x1000, 10, b"/src/one.js"), row(0x1008, 11, b"\xff"), row(0x100c, 3, b"/src/other.js")].concat();
+    let header = [0x4a69_5444, 1, 40, 62, 0, 42, 0, 0, 0, 0];
+    let mut dump: Vec<u8> = header.iter().flat_map(|word: &u32| word.to_le_bytes()).collect();
+    dump.extend(record(2, &[0x1000, 3], &rows));
+    dump.extend(load(0x1000, 0x20, 1, b"one"));
+    dump.extend(record(9, &[1, 2], b"of a later version"));
+    dump.extend(load(0x1010, 8, 2, b"two"));
+    dump.extend(record(2, &[0x3000, 1], &row(0x3000, 7, b"/src/three.js")));
+    dump.extend(load(0x3000, 0x18, 3, b"three"));
+    dump.extend(record(1, &[threads, 0x3000, 0x3000, 0x2000, 0x18, 3], b""));
+    dump.extend(&load(0x1000, 0x100, 4, b"not all there")[..60]);
+    dump
+}
+
 /// A fixed sequence of numbers.
 pub struct Random(pub u64);
 
