@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from remoteprof.cli.options import pid as process_id
+from remoteprof.cli.selecting import takes_process
 from remoteprof.sinks.file import writing_stdout
 from remoteprof.text import printable
 
@@ -27,7 +27,7 @@ def _print_json(content: Any) -> None:
 
 
 @click.command()
-@click.argument("pid", type=process_id)
+@takes_process()
 @click.option("--native/--no-native", default=True, help="Native frames too.  [default: on]")
 @click.option("--native-all", is_flag=True, help="The interpreter's own machinery too.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
@@ -52,7 +52,7 @@ def dump(pid: int, native: bool, native_all: bool, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("pid", type=process_id)
+@takes_process()
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def modules(pid: int, as_json: bool) -> None:
     """Show what is mapped into process PID: start, end, offset, build id, path; below each what it is unwound by, and
@@ -71,7 +71,7 @@ def modules(pid: int, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("pid", type=process_id, required=False)
+@takes_process(required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def doctor(pid: int | None, as_json: bool) -> int:
     """Show what works on this machine, and with process PID, and what would mend the rest.
