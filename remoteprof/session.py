@@ -343,12 +343,17 @@ def record(
 
 def dump(pid: int, *, native: bool = True, native_all: bool = False) -> list[ThreadStack]:
     """The stack of every thread of process `pid`, once. Raises as record()."""
-    from remoteprof.profile.stacks import thread_stacks
-
     with Session(Options(max_ticks=1, native=native)) as session:
         session.attach(pid)
         session.start()
         recording = session.run(modules=native)
+    return thread_stacks_of(recording, native_all)
+
+
+def thread_stacks_of(recording: Recording, native_all: bool) -> list[ThreadStack]:
+    """The last stack of each thread of a recording, process by process."""
+    from remoteprof.profile.stacks import thread_stacks
+
     names = recording.names or [{}] * len(recording.batches)
     return [
         stack

@@ -170,7 +170,7 @@ impl Sampler {
         self.retire(sys::monotonic_ns())?;
         watchdog::idle();
         self.drain()?;
-        if last_tick > 0 && self.subjects.iter().all(|subject| subject.stats.ticks >= last_tick) {
+        if last_tick > 0 && self.subjects.iter().all(|subject| subject.ended || subject.stats.ticks >= last_tick) {
             self.finish()?;
         }
         Ok(())
