@@ -87,6 +87,7 @@ def _print_frames(live: Live, console: Console, once: bool) -> None:
     if not plain:
         console.size = _size(console)
     stopped = False
+    told: set[str] = set()
 
     def stop(_: int) -> None:
         nonlocal stopped
@@ -102,6 +103,9 @@ def _print_frames(live: Live, console: Console, once: bool) -> None:
                     raise
                 say(f"process {live.pid} has ended")
                 return
+            new = [note for note in window.profile.notes if note not in told]
+            told.update(new)
+            say(*(f"note: {note}" for note in new))
             with writing_stdout():
                 for line in Page(View(), window, PLAIN_WIDTH if plain else _size(console).width, 0).lines():
                     line.rstrip()

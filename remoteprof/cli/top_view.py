@@ -103,7 +103,7 @@ class Page:
         view, window = self._view, self._window
         self._add(self._title(), "bold")
         if view.help:
-            self._fill(HELP)
+            self._fill([*(f"note: {note}" for note in self._notes()), *HELP])
         elif window is None:
             self._fill(["waiting for the first samples"])
         elif view.stacks_of is not None:
@@ -116,6 +116,10 @@ class Page:
             del self._lines[self._height - 1 :]
             self._add(self._last(), "dim")
         return self._lines
+
+    def _notes(self) -> list[str]:
+        """What is to be said of how the window went."""
+        return self._window.profile.notes if self._window is not None else []
 
     def _last(self) -> str:
         """The line at the bottom."""
@@ -139,6 +143,7 @@ class Page:
             f"{count} thread{'s' * (count != 1)}",
             f"by {ORDERS[view.order][0]}",
             f"/{view.filter}" if view.filter and not view.typing else "",
+            "notes: ?" if self._notes() and self._height else "",
             window.runtime,
             f"{profile.duration_ns / 1e9:.1f} s at {1e9 / max(profile.period, 1):.0f} Hz",
         ]

@@ -1,5 +1,6 @@
 """top: keys, pages of any size, and what a window is made into."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -105,6 +106,10 @@ def test_what_is_shown():
     assert "bad\\x1b[2J" in text
     assert "STACKS THROUGH work" in Page(View(stacks_of=WORK_ID), WINDOW, 80, 24).text().plain
     assert HELP[0] in Page(View(help=True), WINDOW, 80, 24).text().plain
+    assert "notes: ?" not in text
+    noted = SimpleNamespace(**{**vars(WINDOW), "profile": replace(PROFILE, notes=["the rate was lowered"])})
+    assert "notes: ?" in Page(View(), noted, 80, 24).text().plain.splitlines()[0]
+    assert "note: the rate was lowered" in Page(View(help=True), noted, 80, 24).text().plain
     assert "no function has this" in Page(View(filter="nothing"), WINDOW, 80, 24).text().plain
     once = [line.plain.rstrip() for line in Page(View(), WINDOW, 1000, 0).lines()]
     assert not any(line.startswith(">") for line in once) and "(/app/work.py)" in once[2]
