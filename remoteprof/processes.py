@@ -27,6 +27,8 @@ SHARE = 20
 """Looking at descendants may take one part in this many of the time: they and we share the cores."""
 MAX_WAITING = 100_000
 """Most looks that are planned; a process without one is known from its samples."""
+MAX_KNOWN = 200_000
+"""Most addresses whose names are kept from one recording to the next."""
 VDSO = "[vdso]"
 
 
@@ -81,8 +83,8 @@ class Settled:
 class Processes:
     """All processes of a recording. None of its methods raises for a process that has ended or refuses."""
 
-    def __init__(self, native: bool) -> None:
-        """`native`: names of native code are wanted."""
+    def __init__(self, native: bool, before: Processes | None = None) -> None:
+        """`native`: names of native code are wanted. `before`: those of an earlier recording, whose names are kept."""
         self._native = native
         self._live: dict[int, Process] = {}
         self._of_batches: list[Process] = []
@@ -91,6 +93,10 @@ class Processes:
         self._rest_until = 0.0
         self._ids: dict[tuple[str, int, str], str] = {}
         self._known: dict[tuple[str, int, str], dict[int, list[Line]]] = {}
+        if before is not None:
+            self._ids = before._ids
+            if sum(map(len, before._known.values())) <= MAX_KNOWN:
+                self._known = before._known
 
     def add(self, pid: int, *, below: bool = False) -> None:
         """A process is recorded from now on; `below`: below another. A former one of this pid has ended."""

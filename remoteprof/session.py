@@ -147,17 +147,25 @@ class Recording:
 class Session:
     """A recording in progress: attach() or launch(), start(), run(), close(); a context manager."""
 
-    def __init__(self, options: Options, *, since_ns: int | None = None, terminal: bool = False) -> None:
-        """Starts the sampler process. Raises RemoteprofError where that fails."""
+    def __init__(
+        self,
+        options: Options,
+        *,
+        since_ns: int | None = None,
+        terminal: bool = False,
+        after: Session | None = None,
+    ) -> None:
+        """Starts the sampler process; `after`: a session whose recording has ended, whose sampler process this one goes
+        on with, knowing the names that it found. Raises RemoteprofError where it cannot be started."""
         self.options = options
-        self.sampler = Sampler(terminal=terminal)
+        self.sampler: Sampler = Sampler(terminal=terminal) if after is None else after.sampler
         self.exit_status: int | None = None
         """The wait status of a launched CMD, once it has ended."""
         self.failure: RemoteprofError | None = None
         """Why a launched CMD could not be profiled."""
         self._recording = Recording(options, time.monotonic_ns() if since_ns is None else since_ns)
         self._launched = 0
-        self._processes = Processes(options.native)
+        self._processes: Processes = Processes(options.native, None if after is None else after._processes)
         self._finished = False
 
     def __enter__(self) -> Session:
@@ -343,12 +351,17 @@ def record(
 
 def dump(pid: int, *, native: bool = True, native_all: bool = False) -> list[ThreadStack]:
     """The stack of every thread of process `pid`, once. Raises as record()."""
-    from remoteprof.profile.stacks import thread_stacks
-
     with Session(Options(max_ticks=1, native=native)) as session:
         session.attach(pid)
         session.start()
         recording = session.run(modules=native)
+    return thread_stacks_of(recording, native_all)
+
+
+def thread_stacks_of(recording: Recording, native_all: bool) -> list[ThreadStack]:
+    """The last stack of each thread of a recording, process by process."""
+    from remoteprof.profile.stacks import thread_stacks
+
     names = recording.names or [{}] * len(recording.batches)
     return [
         stack

@@ -18,6 +18,7 @@ COMMANDS = {
     "attach": ("record", "Record a running process and write its profile."),
     "run": ("record", "Start a program, record it, and exit with its status."),
     "dump": ("look", "Show what every thread is doing, once."),
+    "top": ("top", "Show live what a process does."),
     "modules": ("look", "Show what is mapped into a process."),
     "doctor": ("look", "Show what works here, and what would mend the rest."),
     "convert": ("profiles", "Write a profile in another format."),

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from remoteprof.cli.options import pid as process_id
+from remoteprof.cli.selecting import takes_process
 from remoteprof.sinks.file import writing_stdout
 from remoteprof.text import printable
 
 if TYPE_CHECKING:
+    from remoteprof.profile.stacks import ThreadStack
     from remoteprof.symbols import Sources
+
+MAX_INDENT = 20
+"""Levels of a tree that are shown by indentation."""
 
 
 def _print(lines: list[str]) -> None:
@@ -27,32 +32,56 @@ def _print_json(content: Any) -> None:
 
 
 @click.command()
-@click.argument("pid", type=process_id)
+@takes_process()
 @click.option("--native/--no-native", default=True, help="Native frames too.  [default: on]")
 @click.option("--native-all", is_flag=True, help="The interpreter's own machinery too.")
+@click.option("--children", is_flag=True, help="All its descendants too.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def dump(pid: int, native: bool, native_all: bool, as_json: bool) -> None:
+def dump(pid: int, native: bool, native_all: bool, children: bool, as_json: bool) -> None:
     """Show the stack of every thread of process PID, once; the innermost call first."""
+    if children:
+        _dump_tree(pid, native, native_all, as_json)
+        return
     from remoteprof.session import dump as read
 
     stacks = read(pid, native=native, native_all=native_all)
     if as_json:
         _print_json([stack.as_dict() for stack in stacks])
         return
+    _print([line for stack in stacks for line in _stack_lines(stack)][:-1])
+
+
+def _dump_tree(pid: int, native: bool, native_all: bool, as_json: bool) -> None:
+    from remoteprof.tree import dump_tree
+
+    found = dump_tree(pid, native=native, native_all=native_all)
+    if as_json:
+        _print_json([process.as_dict() for process in found])
+        return
     lines = []
-    for stack in stacks:
-        facts = [fact for fact in (stack.state, "holds the GIL" if stack.holds_gil else "") if fact]
-        lines.append(printable(f"thread {stack.thread_id} {stack.name!r}{': ' if facts else ''}{', '.join(facts)}"))
-        for frame in stack.frames:
-            place = f"{frame.file}:{frame.line}" if frame.line else frame.file or frame.module
-            name = frame.function or f"{frame.address:#x}"
-            lines.append(printable(f"    {name}{f' ({place})' if place else ''}"))
+    for process in found:
+        indent = "  " * min(process.depth, MAX_INDENT)
+        lines.append(printable(f"{indent}process {process.pid}: {shlex.join(process.command)}"))
+        if process.error:
+            lines.append(printable(f"{indent}  {process.error}"))
+        lines += [f"{indent}  {line}".rstrip() for stack in process.stacks for line in _stack_lines(stack)[:-1]]
         lines.append("")
     _print(lines[:-1])
 
 
+def _stack_lines(stack: ThreadStack) -> list[str]:
+    """A line for the thread, one for each frame, and an empty one."""
+    facts = [fact for fact in (stack.state, "holds the GIL" if stack.holds_gil else "") if fact]
+    lines = [printable(f"thread {stack.thread_id} {stack.name!r}{': ' if facts else ''}{', '.join(facts)}")]
+    for frame in stack.frames:
+        place = f"{frame.file}:{frame.line}" if frame.line else frame.file or frame.module
+        name = frame.function or f"{frame.address:#x}"
+        lines.append(printable(f"    {name}{f' ({place})' if place else ''}"))
+    return [*lines, ""]
+
+
 @click.command()
-@click.argument("pid", type=process_id)
+@takes_process()
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def modules(pid: int, as_json: bool) -> None:
     """Show what is mapped into process PID: start, end, offset, build id, path; below each what it is unwound by, and
@@ -71,7 +100,7 @@ def modules(pid: int, as_json: bool) -> None:
 
 
 @click.command()
-@click.argument("pid", type=process_id, required=False)
+@takes_process(required=False)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def doctor(pid: int | None, as_json: bool) -> int:
     """Show what works on this machine, and with process PID, and what would mend the rest.

@@ -8,8 +8,8 @@ from typing import Any
 import click
 
 from remoteprof.cli.options import Choices, recording_options
-from remoteprof.cli.options import pid as process_id
 from remoteprof.cli.output import Outputs, Progress, on_terminal
+from remoteprof.cli.selecting import takes_process
 from remoteprof.cli.signals import stop_requests
 from remoteprof.errors import UsageError
 from remoteprof.process import name_of, own_start_ns
@@ -41,7 +41,7 @@ def session_options(choices: Choices, duration_ns: int, children: bool) -> Optio
 
 
 @click.command()
-@click.argument("pid", type=process_id)
+@takes_process()
 @recording_options
 def attach(pid: int, **given: Any) -> int:
     """Record process PID until the duration is over, Ctrl-C, SIGTERM, or its end, and write the profile."""

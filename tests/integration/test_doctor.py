@@ -68,6 +68,16 @@ def test_one_that_is_traced_by_another() -> None:
     assert "detach" in process["access"]["mend"]
 
 
+def test_a_process_that_is_chosen_by_what_it_is(tmp_path: Path) -> None:
+    copy = tmp_path / "chosen-for-doctor"
+    shutil.copy("/bin/sleep", copy)
+    cli.remoteprof("doctor", "--name", "^chosen-for-d").failed_with(3, "no process matches")
+    with started([copy, "1000"], ready="") as target:
+        wait_until(lambda: Path(f"/proc/{target.pid}/cmdline").read_text().startswith(str(copy)), "its exec")
+        _, process = doctor("--name", "^chosen-for-doctor$", "--cmdline", " 1000")
+    assert process["process"]["fact"].startswith(f"{target.pid} (chosen-for-doc")
+
+
 def test_no_such_process() -> None:
     cli.remoteprof("doctor", 2**22 - 3).failed_with(3, "no process")
     cli.remoteprof("doctor", "me").failed_with(2)

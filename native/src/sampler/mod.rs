@@ -5,13 +5,14 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::protocol::{self, Command, Event, Options};
 use crate::target::launch::{self, Held, Restore};
 use crate::target::linux::{self, Process};
+use crate::target::procfs;
 use crate::target::sys;
 
 mod census;
@@ -76,6 +77,8 @@ pub struct Sampler {
     pace: Pace,
     end: u64,
     flights: FxHashMap<u32, Flight>,
+    /// Threads that had not stopped yet when the last recording ended: they are ours until they do.
+    strays: FxHashSet<u32>,
     on_core: usize,
     notified: bool,
     queue: Vec<(usize, u32)>,
@@ -108,6 +111,7 @@ pub fn serve(link: UnixStream) -> io::Result<()> {
         pace: Pace::default(),
         end: u64::MAX,
         flights: FxHashMap::default(),
+        strays: FxHashSet::default(),
         on_core: 0,
         notified: false,
         queue: Vec::new(),
@@ -170,7 +174,7 @@ impl Sampler {
         self.retire(sys::monotonic_ns())?;
         watchdog::idle();
         self.drain()?;
-        if last_tick > 0 && self.subjects.iter().all(|subject| subject.stats.ticks >= last_tick) {
+        if last_tick > 0 && self.subjects.iter().all(|subject| subject.ended || subject.stats.ticks >= last_tick) {
             self.finish()?;
         }
         Ok(())
@@ -277,6 +281,7 @@ impl Sampler {
             let born = subject.launched;
             subject.start(now, &options, Entry { born, unix });
         }
+        self.strays.retain(|&tid| procfs::read_stat(tid).is_ok());
         self.options = Some(options);
         Ok(())
     }
@@ -351,7 +356,7 @@ impl Sampler {
         }
         let rate = self.pace.rate();
         self.options = None;
-        self.flights.clear();
+        self.strays.extend(self.flights.drain().map(|(tid, _)| tid));
         self.on_core = 0;
         let now = sys::monotonic_ns();
         let shown = self.leave_tree(now)?;

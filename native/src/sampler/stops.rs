@@ -57,7 +57,7 @@ impl Sampler {
 
     /// Threads that did not stop at once wake us by SIGCHLD; the others are spared its cost.
     pub(super) fn watch_late_stops(&mut self) -> io::Result<()> {
-        let late = !self.flights.is_empty();
+        let late = !(self.flights.is_empty() && self.strays.is_empty());
         let changed = late != self.notified;
         if changed {
             self.notified = late;
@@ -69,6 +69,15 @@ impl Sampler {
     }
 
     fn interrupt(&mut self, subject: usize, tid: u32, attempts: u32) {
+        if self.strays.remove(&tid) {
+            // Its stop was asked for by the recording before: it serves this one.
+            let asked = sys::monotonic_ns();
+            self.flights.insert(tid, Flight { subject, asked, on_core: false, attempts });
+            if let Some(thread) = self.subjects[subject].threads.get_mut(&tid) {
+                thread.in_flight = true;
+            }
+            return;
+        }
         let seized = ptrace::seize(tid);
         let asked = sys::monotonic_ns();
         match seized.and_then(|()| ptrace::interrupt(tid)) {
@@ -145,6 +154,7 @@ impl Sampler {
 
     fn changed(&mut self, tid: u32, change: Change) -> io::Result<()> {
         let flight = self.flights.remove(&tid);
+        self.strays.remove(&tid);
         if flight.is_some_and(|flight| flight.on_core) {
             self.on_core -= 1;
         }

@@ -251,9 +251,10 @@ pub fn access_error(pid: u32, error: &io::Error) -> Error {
     Error::new(ErrorKind::Permission, message, hint)
 }
 
-/// An error if one and the same other tracer holds the process for [`FOREIGN_TRACER`].
+/// An error if one and the same tracer, not this process, holds the process for [`FOREIGN_TRACER`].
 pub fn check_not_traced(pid: u32) -> Result<(), Error> {
-    let tracer = |pid| procfs::status_field(pid, "TracerPid").filter(|&tracer| tracer != 0);
+    let tracer =
+        |pid| procfs::status_field(pid, "TracerPid").filter(|&tracer| tracer != 0 && tracer != std::process::id());
     let Some(first) = tracer(pid) else { return Ok(()) };
     let end = Instant::now() + FOREIGN_TRACER;
     while Instant::now() < end {
