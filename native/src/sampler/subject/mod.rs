@@ -112,8 +112,14 @@ pub struct Subject {
     /// Stacks of sleeping threads: still good, or read.
     asleep: Cache,
     notes: Vec<String>,
+    /// Figures of the caches at the end of the last window.
+    caches_before: Vec<(String, Cache)>,
+    /// Windows handed over while it went on.
+    pub windows: u64,
     cpu_start: u64,
     cpu_last: u64,
+    /// What the process used in the windows before, less what their samples have, nanoseconds.
+    cpu_owed: i64,
     started: u64,
     started_unix: u64,
     /// Whether all its CPU time is ours to count.
@@ -165,8 +171,11 @@ impl Subject {
             known: KnownStacks::default(),
             asleep: Cache::default(),
             notes: Vec::new(),
+            caches_before: Vec::new(),
+            windows: 0,
             cpu_start: 0,
             cpu_last: 0,
+            cpu_owed: 0,
             started: 0,
             started_unix: 0,
             born: launched,
