@@ -79,6 +79,7 @@ class Launch:
         with (
             handling(lambda _: None, signal.SIGINT, signal.SIGQUIT),
             handling(self._forward, signal.SIGTERM, signal.SIGHUP),
+            self._outputs.signals(),
         ):
             try:
                 session = Session(self._options, since_ns=own_start_ns(), terminal=True)
@@ -102,13 +103,12 @@ class Launch:
         try:
             try:
                 session.start()
-                recording = session.run()
+                self._outputs.record(session, Path(os.fsdecode(self._arguments[0])).name)
             except OSError as error:
                 raise self._cannot(error) from None
             if session.failure is not None:
                 self._complain(session.failure)
-            if recording.batches:
-                self._outputs.write(recording, session, Path(os.fsdecode(self._arguments[0])).name)
+            self._outputs.write(session)
         except CannotRun:
             raise
         except RemoteprofError as error:

@@ -75,6 +75,8 @@ class Choices:
     times: bool
     stats: str | None
     all_output: str | None
+    window: int | None
+    keep: int | None
     quiet: bool
 
 
@@ -97,6 +99,19 @@ def recording_options(command: _Command) -> _Command:
             click.option("--times", is_flag=True, help="Keep the time of each sample (label time)."),
             click.option("--stats", metavar="FILE", help="Write how the recording went, as JSON."),
             click.option("--all-output", metavar="DIR", help="A profile of each process too, in this folder."),
+            click.option(
+                "--window",
+                type=duration,
+                metavar="DURATION",
+                help="A file for each such window, without a gap between them, named NAME-TIME.pb.gz after -o and its "
+                "start in UTC; SIGUSR1 ends one at once. Then nothing but -d ends an attach by itself.",
+            ),
+            click.option(
+                "--keep",
+                type=click.IntRange(1),
+                metavar="N",
+                help="Only the N newest windows.  [default: all]",
+            ),
             click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         ]
     ):
