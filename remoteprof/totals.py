@@ -24,25 +24,29 @@ class Totals:
         self._windows: list[dict[str, Any]] = []
         self._folded: dict[str, Any] = {}
         self._since_ns = 0
-        self.count = 0
 
-    def add(self, recording: Recording) -> dict[str, Any]:
-        """Takes in the window that `recording` is. Gives its entry, to which the caller may add."""
-        total = recording.total()
-        self._whole = _in_turn(self._whole, total)
+    def __bool__(self) -> bool:
+        """Whether anything was counted."""
+        return bool(self._whole)
+
+    def count(self, recording: Recording) -> None:
+        """Adds the window that `recording` is to the sums."""
+        self._since_ns = recording.since_ns
+        self._whole = _in_turn(self._whole, recording.total())
         for number, part in recording.by_number().items():
             known = self._processes.get(number, {})
             if not known and len(self._processes) >= MAX_PROCESSES:
                 number, known = 0, self._processes.get(0, {})
                 part = {**part, "pid": 0, "process": "[others]"}
             self._processes[number] = _in_turn(known, part)
+
+    def add(self, recording: Recording) -> dict[str, Any]:
+        """Lists a window. Gives its entry, to which the caller may add."""
         entry = {
             "start_ns": min((batch.start_ns for batch in recording.batches if batch.start_ns), default=0),
-            **finished(total, recording.since_ns),
+            **finished(recording.total(), recording.since_ns),
         }
-        self._since_ns = recording.since_ns
         self._windows.append(entry)
-        self.count += 1
         if len(self._windows) > MAX_WINDOWS:
             oldest = self._windows.pop(0)
             folded = int(self._folded.get("folded", 0)) + 1
@@ -53,7 +57,7 @@ class Totals:
         return entry
 
     def stats(self) -> dict[str, Any]:
-        """The object of `--stats`, with `windows`, one each, the oldest first. At least one window was added."""
+        """The object of `--stats`, with `windows`, one each, the oldest first. At least one was counted."""
         stats = finished(self._whole, self._since_ns)
         if len(self._processes) > 1:
             stats["processes"] = [finished(part, self._since_ns) for part in self._processes.values()]

@@ -23,6 +23,8 @@ class Ends:
         self._period = period_ns / 1e9
         self._waiting = waiting
         self._asked = False
+        self.answered = False
+        """Whether the last window ended because that was asked for."""
         self._at = float("inf")
         self.next = self._at
         """When to ask next, on time.monotonic()."""
@@ -43,7 +45,7 @@ class Ends:
         if self._waiting():
             self.next = now + AGAIN
             return False
-        self._asked = False
+        self.answered, self._asked = self._asked, False
         while self._at <= now:
             self._at += self._period
         self.next = self._at

@@ -42,10 +42,18 @@ def session_options(choices: Choices, duration_ns: int, children: bool) -> Optio
 
 def outputs_of(choices: Choices) -> Outputs:
     """The outputs that were chosen. Raises UsageError, OutputError."""
+    if choices.window is not None and choices.last is not None:
+        raise UsageError("--window writes all, --last only the newest", "leave one of them out")
+    if choices.when and choices.last is None:
+        raise UsageError("--when is about what --last keeps", "give --last too, such as --last 60s")
     if choices.window is not None:
         from remoteprof.cli.windows import WindowOutputs
 
         return WindowOutputs(choices, choices.window)
+    if choices.last is not None:
+        from remoteprof.cli.flight import FlightOutputs
+
+        return FlightOutputs(choices, choices.last)
     if choices.keep is not None:
         raise UsageError("--keep is about the files of windows", "give --window too")
     return Outputs(choices)
@@ -58,7 +66,7 @@ def attach(pid: int, **given: Any) -> int:
     """Record process PID until the duration is over, Ctrl-C, SIGTERM, or its end, and write the profile."""
     choices = Choices(**given)
     outputs = outputs_of(choices)
-    duration = choices.duration or (0 if choices.window else DEFAULT_DURATION)
+    duration = choices.duration or (0 if choices.window or choices.last else DEFAULT_DURATION)
     with (
         stop_requests() as stopping,
         outputs.signals(),

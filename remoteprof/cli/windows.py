@@ -24,6 +24,7 @@ from remoteprof.windows import Ends, Worker
 if TYPE_CHECKING:
     from remoteprof.processes import Window
     from remoteprof.profile.model import Profile
+    from remoteprof.recording import Recording
     from remoteprof.session import Session
 
 MIN_WINDOW = 100_000_000
@@ -88,20 +89,20 @@ class WindowOutputs(Outputs):
     def write(self, session: Session) -> None:
         """Writes what is left, and tells of all on stderr. Raises OutputError if a window could not be written."""
         self._worker.finish()
-        if self._rest is None or (session.launched and not self._rest.batches and not self._totals.count):
+        if self._rest is None or (session.launched and not self._rest.batches and not self._totals):
             return
         self._settle(session, self._rest)
         stats = self.finish(session, self._totals.stats())
         if not self.choices.quiet and self._last is not None:
             profile, path = self._last
-            line = f"{self._files} windows written, {self._files - self._removed} kept; the heaviest of the last one:"
+            line = f"{self._files} files written, {self._files - self._removed} kept; the heaviest of the last one:"
             say(*report(profile, stats, path, self.choices.format, [line]))
         if self._lost:
             raise OutputError(f"{self._lost} windows could not be written", "the messages above say why")
 
     def _settle(self, session: Session, window: Window) -> None:
         recording = session.settle(window)
-        entry = self._totals.add(recording)
+        entry = self._entry(recording)
         entry["path"] = None
         if not entry["ticks"] and self._last is not None:
             return  # the recording ended together with the window before
@@ -122,6 +123,10 @@ class WindowOutputs(Outputs):
         if self.choices.keep is not None:
             self._kept.append((entry, paths))
             self._remove(self.choices.keep)
+
+    def _entry(self, recording: Recording) -> dict[str, Any]:
+        self._totals.count(recording)
+        return self._totals.add(recording)
 
     def _free(self, path: str, start_ns: int) -> tuple[str, str]:
         """The time of a window and its path; another's file, from before the clock was set back, is left alone."""

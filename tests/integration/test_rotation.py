@@ -88,7 +88,7 @@ def test_windows_add_up_to_the_whole(native: str, tmp_path: Path) -> None:
         assert files(tmp_path) == [other.name, *kept] and all(NAME.fullmatch(name) for name in kept)
         assert len(kept) == 3 < len(written)
         assert kept == sorted(window["path"] for window in written)[-3:]
-        assert f"{len(written)} windows written, 3 kept" in errors
+        assert f"{len(written)} files written, 3 kept" in errors
         for name in kept:
             (tmp_path / name).unlink()
 

@@ -78,7 +78,9 @@ def test_what_is_listed_is_bounded_and_still_adds_up():
     totals = Totals()
     count = MAX_WINDOWS + 7
     for index in range(count):
-        totals.add(Part([1, index + 2]))["output_bytes"] = 3
+        part = Part([1, index + 2])
+        totals.count(part)
+        totals.add(part)["output_bytes"] = 3
     found = totals.stats()
     assert found["ticks"] == 4 * count and found["duration_ns"] == 5 * count and found["output_bytes"] == 3 * count
     assert len(found["windows"]) == MAX_WINDOWS + 1 and found["windows"][0]["folded"] == 7
