@@ -105,6 +105,8 @@ pub struct Subject {
     links: u64,
     next_check: u64,
     rows: Vec<(u32, String)>,
+    /// Threads that have no row of their own.
+    folded_threads: u64,
     row_ids: FxHashMap<(u32, String), u32>,
     tables: Tables,
     python: PythonFrames,
@@ -165,6 +167,7 @@ impl Subject {
             links: 0,
             next_check: 0,
             rows: Vec::new(),
+            folded_threads: 0,
             row_ids: FxHashMap::default(),
             tables: Tables::default(),
             python: PythonFrames::default(),

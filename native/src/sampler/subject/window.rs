@@ -115,8 +115,15 @@ impl Subject {
         }
         let own = self.cpu_last.saturating_sub(self.cpu_start);
         self.stats.cpu_ns_process = own + self.stats.unsampled_cpu_ns;
-        if self.tables.full() {
-            self.note("there were more distinct stacks than fit: the rest is under [table full]".to_string());
+        let (samples, frames) = self.tables.folded();
+        if samples + frames > 0 {
+            self.note(format!(
+                "there was more than fits: {samples} samples and {frames} frames of others are [table full]"
+            ));
+        }
+        if self.folded_threads > 0 {
+            let count = std::mem::take(&mut self.folded_threads);
+            self.note(format!("there were more threads than are told apart: {count} are [others]"));
         }
         if self.tables.timed_full() {
             self.note("there were more samples than are kept with their times: the rest is added up".to_string());
