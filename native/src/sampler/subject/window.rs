@@ -1,11 +1,13 @@
 //! The end of a window: all that was counted is handed over.
 
+use rustc_hash::FxHashMap;
+
 use super::{Sample, Subject};
 use crate::protocol::Batch;
 use crate::sampler::node::Shown;
 use crate::sampler::thread::Thread;
 use crate::stats::{Cache, Stats};
-use crate::tables::{RowKey, State, Values};
+use crate::tables::{Columns, Frame, FrameId, RowKey, StackId, State, Tables, Values};
 
 impl Subject {
     pub(super) fn count_unsampled(&mut self, thread: &Thread) {
@@ -91,9 +93,14 @@ impl Subject {
             let (_, name) = names[row as usize].clone();
             let row = self.row(tid, name);
             if let Some(thread) = self.threads.get_mut(&tid) {
-                // The ids of its stack were those of the tables that are gone.
-                (thread.row, thread.asleep) = (row, None);
+                thread.row = row;
             }
+        }
+        // Stacks of those that sleep on: to read them all again would make the next round a long one.
+        let mut kept: FxHashMap<StackId, StackId> = FxHashMap::default();
+        for asleep in self.threads.values_mut().filter_map(|thread| thread.asleep.as_mut()) {
+            let stack = asleep.stack;
+            asleep.stack = *kept.entry(stack).or_insert_with(|| adopt(&mut self.tables, &batch.columns, stack));
         }
         let used = batch.stats.cpu_ns_process - batch.stats.unsampled_cpu_ns;
         self.cpu_owed += used as i64 - batch.stats.cpu_ns_sampled as i64;
@@ -144,6 +151,22 @@ impl Subject {
             notes: std::mem::take(&mut self.notes),
         }
     }
+}
+
+/// A stack of tables that were handed over, in new ones.
+fn adopt(tables: &mut Tables, columns: &Columns, stack: StackId) -> StackId {
+    let [start, end] = [stack, stack + 1].map(|index| columns.stack_starts[index as usize] as usize);
+    let text = |id: u32| columns.strings[id as usize].as_str();
+    let frames: Vec<FrameId> = columns.stack_frames[start..end]
+        .iter()
+        .map(|&index| {
+            let frame = columns.frames[index as usize];
+            let (name, file) = (tables.string(text(frame.name)), tables.string(text(frame.file)));
+            let known = usize::try_from(frame.mapping).ok().map(|index| tables.mapping(&columns.mappings[index]));
+            tables.frame(Frame { name, file, mapping: known.unwrap_or(-1), ..frame })
+        })
+        .collect();
+    tables.stack(&frames)
 }
 
 /// What was counted since `before`; a cache that began anew counts from nothing.
