@@ -133,6 +133,10 @@ class Link:
     def progress(self) -> None:
         """Answered by a `progress` event."""
 
+    def cut(self) -> None:
+        """End the window: a `part` event for every target that goes on follows, then `cut`. What ended since the last
+        one is part of the same window. Sampling goes on."""
+
     def stop(self) -> None:
         """End sampling; `batch` events for every target follow, then `finished`."""
 
@@ -142,9 +146,9 @@ class Link:
 class Event:
     """One message of the sampler."""
 
-    kind: Literal["added", "found", "failed", "exited", "progress", "batch", "finished"]
+    kind: Literal["added", "found", "failed", "exited", "progress", "batch", "part", "cut", "finished"]
     pid: int
-    """added, found, failed, exited, batch."""
+    """added, found, failed, exited, batch, part."""
     status: int
     """exited: the wait status of a launched CMD; -1 for other targets."""
     samples: int

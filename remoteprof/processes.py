@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import heapq
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -27,8 +28,8 @@ SHARE = 20
 """Looking at descendants may take one part in this many of the time: they and we share the cores."""
 MAX_WAITING = 100_000
 """Most looks that are planned; a process without one is known from its samples."""
-MAX_KNOWN = 200_000
-"""Most addresses whose names are kept from one recording to the next."""
+MAX_NAMES = 100_000
+"""Most addresses, and most files, of which names and build ids are kept from one window or recording to the next."""
 VDSO = "[vdso]"
 
 
@@ -64,11 +65,21 @@ class Process:
     """One process. `reader` is None until it was looked at."""
 
     pid: int
+    number: int = 0
+    """No other process of the recording has it: pids are given again."""
     reader: Reader | None = None
     symbols: Symbols | None = None
     looks: int = 0
     ended: bool = False
     """Its batch has come."""
+
+
+@dataclass(slots=True)
+class Window:
+    """What a window brought: batches, and the process of each."""
+
+    batches: list[Batch] = field(default_factory=list)
+    processes: list[Process] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -81,26 +92,31 @@ class Settled:
 
 
 class Processes:
-    """All processes of a recording. None of its methods raises for a process that has ended or refuses."""
+    """All processes of a recording. None of its methods raises for a process that has ended or refuses.
+
+    settle() may run in another thread than the rest. What is known of files is kept from window to window, up to a
+    bound; then it is found anew."""
 
     def __init__(self, native: bool, before: Processes | None = None) -> None:
         """`native`: names of native code are wanted. `before`: those of an earlier recording, whose names are kept."""
         self._native = native
         self._live: dict[int, Process] = {}
-        self._of_batches: list[Process] = []
+        self._count = 0
+        self._window = Window()
+        self._taken: list[Process] = []
+        self._names_kept = 0
+        self._busy = threading.Lock()
         self._plan: list[tuple[float, int, Process]] = []
         self._planned = 0
         self._rest_until = 0.0
         self._ids: dict[tuple[str, int, str], str] = {}
         self._known: dict[tuple[str, int, str], dict[int, list[Line]]] = {}
         if before is not None:
-            self._ids = before._ids
-            if sum(map(len, before._known.values())) <= MAX_KNOWN:
-                self._known = before._known
+            self._ids, self._known, self._names_kept = before._ids, before._known, before._names_kept
 
     def add(self, pid: int, *, below: bool = False) -> None:
         """A process is recorded from now on; `below`: below another. A former one of this pid has ended."""
-        process = self._live[pid] = Process(pid)
+        process = self._live[pid] = self._new(pid)
         self._plan_look(process, time.monotonic() + (FIRST_LOOK if below else LOOKS[0]))
 
     def forget(self, pid: int) -> None:
@@ -108,18 +124,47 @@ class Processes:
         self._live.pop(pid, None)
 
     def end(self, batch: Batch) -> None:
-        """The batch of a process has come."""
-        process = self._live.get(batch.pid) or Process(batch.pid)
-        process.ended = True
-        self._of_batches.append(process)
+        """The last batch of a process has come."""
+        self.part(batch)
+        self._window.processes[-1].ended = True
+
+    def part(self, batch: Batch) -> None:
+        """The batch of a process that goes on has come."""
+        self._window.batches.append(batch)
+        self._window.processes.append(self._live.get(batch.pid) or self._new(batch.pid))
+
+    def _new(self, pid: int) -> Process:
+        self._count += 1
+        return Process(pid, self._count)
+
+    def take(self) -> Window:
+        """What has come since it was taken last."""
+        window, self._window = self._window, Window()
+        for process in self._taken:
+            if process.ended and self._live.get(process.pid) is process:
+                del self._live[process.pid]
+        self._taken = window.processes
+        return window
+
+    def pids(self) -> list[int]:
+        """The processes that are recorded now."""
+        return [pid for pid, process in self._live.items() if not process.ended]
 
     def next_look(self) -> float:
         """When look() has something to do next, on time.monotonic()."""
         return max(self._plan[0][0], self._rest_until) if self._plan else float("inf")
 
     def look(self) -> None:
-        """Looks at one process whose time has come."""
-        now = time.monotonic()
+        """Looks at one process whose time has come; later, where names are being found."""
+        if not self._busy.acquire(blocking=False):
+            self._rest_until = time.monotonic() + FIRST_LOOK
+            return
+        try:
+            self._look_at_next(time.monotonic())
+        finally:
+            self._busy.release()
+
+    def _look_at_next(self, now: float) -> None:
         while self._plan and self._plan[0][0] <= now and self._rest_until <= now:
             _, _, process = heapq.heappop(self._plan)
             if process.ended or self._live.get(process.pid) is not process:
@@ -158,17 +203,26 @@ class Processes:
             process.symbols = Symbols(reader.target, reader)
         return process.symbols
 
-    def settle(self, batches: list[Batch], modules: bool) -> Settled:
-        """What is known of the processes of `batches`, which are all that came, in their order."""
+    def settle(self, window: Window, modules: bool) -> Settled:
+        """What is known of the processes of `window`, in the order of its batches."""
         settled = Settled()
-        if not modules:
-            return settled
-        for process in {id(process): process for process in self._of_batches}.values():
+        if modules:
+            with self._busy:
+                self._settle(window, settled)
+        return settled
+
+    def _settle(self, window: Window, settled: Settled) -> None:
+        if self._names_kept > MAX_NAMES or len(self._ids) > MAX_NAMES:
+            self._known.clear()
+            self._ids.clear()
+            self._names_kept = 0
+        processes = {id(process): process for process in window.processes}.values()
+        for process in processes:
             if self._live.get(process.pid) is process:
                 self._look(process)
         vdso = _own_vdso()
         unreadable: dict[int, int] = {}
-        for process, batch in zip(self._of_batches, batches, strict=True):
+        for process, batch in zip(window.processes, window.batches, strict=True):
             if process.reader is None:
                 process.reader = _ended(batch, vdso, self._ids)
             process.reader.add(batch.mappings)
@@ -179,7 +233,6 @@ class Processes:
         for pid, count in unreadable.items():
             if count:
                 settled.notes.append(f"no build id could be read of {count} modules of pid {pid}")
-        return settled
 
     def _names(self, batch: Batch, symbols: Symbols) -> Names:
         """The functions at every native frame of a batch, by its mapping and address. What one process has told of a
@@ -206,7 +259,9 @@ class Processes:
             found = symbols.lines([mapping], new)
             sources = symbols.sources(mapping)
             read = sources.debug_info or sources.symtab or sources.dynsym or sources.mini_debug_info
-            known.update({address - bias: found.get(address, []) for address in new if read or address in found})
+            fresh = {address - bias: found.get(address, []) for address in new if read or address in found}
+            known.update(fresh)
+            self._names_kept += len(fresh)
         return {address: lines for address in addresses if (lines := known.get(address - bias))}
 
 

@@ -5,28 +5,26 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from remoteprof import stats as statistics
 from remoteprof.errors import RemoteprofError, UsageError
 from remoteprof.process import peak_memory
-from remoteprof.processes import Processes
+from remoteprof.processes import Processes, Window
+from remoteprof.recording import Recording
 from remoteprof.sampler import Sampler
 
 if TYPE_CHECKING:
-    from remoteprof._native import Batch, Event
-    from remoteprof.modules import Module
+    from remoteprof._native import Event
     from remoteprof.profile.model import Profile
     from remoteprof.profile.stacks import ThreadStack
-    from remoteprof.symbols import Names
+    from remoteprof.windows import Ends
 
 MAX_RATE = 1e6
 """Hz; a period of a microsecond is below what a sample costs."""
 MIN_STACK, MAX_STACK = 16 << 10, 2 << 20
 """Bounds on the bytes of one native stack that are copied."""
-BIASED = "biased: no thread was stopped (--nonblocking); stacks that change quickly are underrepresented"
 _WAIT = 0.25
 """Seconds that a wait for an event lasts at most: how late a request to stop may be seen."""
 
@@ -73,77 +71,6 @@ class Options:
                 raise UsageError(f"not a regular expression: {self.children_match!r}", str(error)) from None
 
 
-@dataclass(slots=True)
-class Recording:
-    """What a session brought home. Complete in itself: the target and the sampler may be gone."""
-
-    options: Options
-    since_ns: int
-    """CLOCK_MONOTONIC: what attached_ms and first_sample_ms count from."""
-    batches: list[Batch] = field(default_factory=list)
-    modules: dict[int, list[Module]] = field(default_factory=dict)
-    names: list[Names] = field(default_factory=list)
-    """Of the native frames of each batch."""
-    notes: list[str] = field(default_factory=list)
-    roots: list[int] = field(default_factory=list)
-    """The pids that were asked for; the batches of their descendants come after theirs."""
-
-    def settle(self, processes: Processes, modules: bool) -> None:
-        """Puts the batches in order; `modules`: with what was mapped, and the names of native frames."""
-        roots = {pid: place for place, pid in enumerate(self.roots)}
-        found = processes.settle(self.batches, modules)
-        order = sorted(range(len(self.batches)), key=lambda index: roots.get(self.batches[index].pid, len(roots)))
-        self.batches = [self.batches[index] for index in order]
-        if modules:
-            self.names = [found.names[index] for index in order]
-            self.modules = found.modules
-            self.notes.extend(found.notes)
-
-    def by_process(self) -> Iterator[Recording]:
-        """The same, of one process each."""
-        for index, batch in enumerate(self.batches):
-            modules = {batch.pid: self.modules[batch.pid]} if batch.pid in self.modules else {}
-            yield replace(self, batches=[batch], names=self.names[index : index + 1], modules=modules)
-
-    def stats(self) -> dict[str, Any]:
-        """How it went. The profiler's own CPU time, memory and output are left 0: only its owner can tell."""
-        parts = [
-            {
-                "pid": batch.pid,
-                "process": batch.process,
-                "duration_ns": batch.duration_ns,
-                "rate_hz": self.options.rate,
-                **batch.stats,
-            }
-            for batch in self.batches
-        ]
-        merged = statistics.merge(parts, self.since_ns)
-        if len(parts) > 1:
-            merged["processes"] = [statistics.merge([part], self.since_ns) for part in parts]
-        return merged
-
-    def profile(self, command: str) -> Profile:
-        """The profile, with `command` and the summary among its comments."""
-        from remoteprof.profile.build import build
-
-        profile = build(self.batches, self.options.rate, self.modules, self.names, self.options.native_all)
-        profile.notes = list(dict.fromkeys([*profile.notes, *self.notes]))
-        profile.stats = self.stats()
-        profile.comments = [f"command: {command}", *self._facts(), *statistics.summary(profile.stats), *profile.notes]
-        if self.options.nonblocking:
-            lost = profile.stats["unreadable"] / max(1, profile.stats["samples"])
-            profile.notes.append(f"{BIASED}; {lost:.1%} of the looks met a stack on the move and say nothing")
-            profile.comments.append(profile.notes[-1])
-        return profile
-
-    def _facts(self) -> list[str]:
-        system = os.uname()
-        facts = [f"host: {system.sysname} {system.release} {system.machine}, {os.cpu_count()} CPUs"]
-        for batch in self.batches:
-            facts.append(f"target: {batch.process} (pid {batch.pid}){', ' if batch.runtime else ''}{batch.runtime}")
-        return list(dict.fromkeys(facts))
-
-
 class Session:
     """A recording in progress: attach() or launch(), start(), run(), close(); a context manager."""
 
@@ -163,7 +90,8 @@ class Session:
         """The wait status of a launched CMD, once it has ended."""
         self.failure: RemoteprofError | None = None
         """Why a launched CMD could not be profiled."""
-        self._recording = Recording(options, time.monotonic_ns() if since_ns is None else since_ns)
+        self._since_ns = time.monotonic_ns() if since_ns is None else since_ns
+        self._roots: list[int] = []
         self._launched = 0
         self._processes: Processes = Processes(options.native, None if after is None else after._processes)
         self._finished = False
@@ -175,6 +103,15 @@ class Session:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the recording has ended: no other window follows."""
+        return self._finished
+
+    def pids(self) -> list[int]:
+        """The processes that are recorded now."""
+        return self._processes.pids()
 
     @property
     def launched(self) -> bool:
@@ -206,7 +143,7 @@ class Session:
                 continue
             if event.kind == "added":
                 self._processes.add(event.pid)
-                self._recording.roots.append(event.pid)
+                self._roots.append(event.pid)
                 return event.pid
             self._take(event)
 
@@ -241,7 +178,25 @@ class Session:
         `progress` is called as often, with the samples so far and the 99th percentile of pauses in microseconds.
         `modules`: also read what is mapped. Raises SamplerDied, and what the sampler reports.
         """
-        stopped = False
+        [window] = self.windows(stopping, progress, modules)
+        return self.settle(window, modules)
+
+    def settle(self, window: Window, modules: bool = True) -> Recording:
+        """The recording of one window, with names where `modules`. May be called in another thread."""
+        recording = Recording(self.options, self._since_ns, roots=self._roots)
+        recording.settle(self._processes, window, modules)
+        return recording
+
+    def windows(
+        self,
+        stopping: Callable[[], bool],
+        progress: Callable[[int, float], None] | None = None,
+        modules: bool = True,
+        ends: Ends | None = None,
+    ) -> Iterator[Window]:
+        """As run(), but gives a window whenever `ends` says that one ends, and the last one at the end. Between them no
+        tick is lost: the sampler goes on, whatever is done with them."""
+        stopped = cutting = False
         now = time.monotonic()
         next_progress = now if progress else float("inf")
         while not self._finished:
@@ -249,6 +204,10 @@ class Session:
                 stopped = True
                 self.sampler.ask(lambda link: link.stop())
             now = time.monotonic()
+            if ends is not None and not cutting and not stopped and ends.due(now):
+                cutting = True
+                self.sampler.ask(lambda link: link.cut())
+            next_end = float("inf") if ends is None or cutting else ends.next
             next_look = self._processes.next_look() if modules else float("inf")
             if now >= next_look:
                 self._processes.look()
@@ -256,14 +215,16 @@ class Session:
             if now >= next_progress:
                 next_progress = now + _WAIT
                 self.sampler.ask(lambda link: link.progress())
-            event = self.sampler.receive(max(0.0, min(_WAIT, next_look - now, next_progress - now)))
+            event = self.sampler.receive(max(0.0, min(_WAIT, next_look - now, next_progress - now, next_end - now)))
             if event is not None and event.kind == "progress":
                 if progress is not None:
                     progress(event.samples, event.pause_p99_us)
+            elif event is not None and event.kind == "cut":
+                cutting = False
+                yield self._processes.take()
             elif event is not None:
                 self._take(event)
-        self._recording.settle(self._processes, modules)
-        return self._recording
+        yield self._processes.take()
 
     def wait(self) -> int:
         """Waits until the launched CMD has ended; gives its wait status. Raises SamplerDied."""
@@ -275,9 +236,10 @@ class Session:
 
     def _take(self, event: Event) -> None:
         if event.kind == "batch" and event.batch is not None:
-            self._recording.batches.append(event.batch)
             self._processes.end(event.batch)
             self.sampler.peak_memory()
+        elif event.kind == "part" and event.batch is not None:
+            self._processes.part(event.batch)
         elif event.kind == "found":
             self._processes.add(event.pid, below=True)
         elif event.kind == "exited" and self._launched and event.pid == self._launched:

@@ -25,12 +25,14 @@ SUMS = (
 """Fields that add up over the processes and windows of a recording, in the order of the object."""
 
 
-def merge(parts: Iterable[dict[str, Any]], since_ns: int) -> dict[str, Any]:
-    """One object for the stats of all batches of a recording.
+EARLIEST = ("first_sample_ns", "attached_ns")
+"""CLOCK_MONOTONIC times, of which the earliest counts; 0 = none."""
+MORE_SUMS = ("unmatched", "unsampled_cpu_ns", "collisions", "torn")
 
-    `since_ns` (CLOCK_MONOTONIC): what first_sample_ms and attached_ms count from; they are the earliest of all. The
-    percentiles of several parts are the largest ones: bounds, since a median of all cannot be had from medians.
-    """
+
+def add_up(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The sum of the stats of batches, or of such sums. The percentiles of several parts are the largest ones: bounds,
+    since a median of all cannot be had from medians. Of what cannot be added up, the first part's value stays."""
     parts = list(parts)
     merged: dict[str, Any] = {
         "pid": next((part["pid"] for part in parts if "pid" in part), 0),
@@ -55,25 +57,37 @@ def merge(parts: Iterable[dict[str, Any]], since_ns: int) -> dict[str, Any]:
         "max": max((pause.get("max", 0) for pause in pauses), default=0),
         "total": sum(pause.get("total", 0) for pause in pauses),
     }
-    merged["profiler_cpu_ns"] = 0
-    merged["profiler_peak_rss_bytes"] = 0
-    for name, source in (("first_sample_ms", "first_sample_ns"), ("attached_ms", "attached_ns")):
-        times = [int(part[source]) for part in parts if part.get(source)]
-        merged[name] = round((min(times) - since_ns) / 1e6, 3) if times else None
-    merged["output_bytes"] = 0
-    merged["unmatched"] = sum(int(part.get("unmatched", 0)) for part in parts)
+    for name in EARLIEST:
+        merged[name] = min((int(part[name]) for part in parts if part.get(name)), default=0)
+    merged["unmatched"] = 0
     cut: dict[str, int] = {}
     for part in parts:
         for reason, count in part.get("cut", {}).items():
             cut[reason] = cut.get(reason, 0) + int(count)
     merged["cut"] = cut
-    merged["unsampled_cpu_ns"] = sum(int(part.get("unsampled_cpu_ns", 0)) for part in parts)
-    known = set(merged) | {"first_sample_ns", "attached_ns"}
+    for name in MORE_SUMS:
+        merged[name] = sum(int(part.get(name, 0)) for part in parts)
     for part in parts:
         for name, value in part.items():
-            if name not in known:
-                merged.setdefault(name, value)
+            merged.setdefault(name, value)
     return merged
+
+
+def finished(total: dict[str, Any], since_ns: int) -> dict[str, Any]:
+    """A sum as the object of `--stats`. `since_ns` (CLOCK_MONOTONIC): what first_sample_ms and attached_ms count from.
+    The profiler's own CPU time, memory and output are left 0."""
+    stats = {name: total[name] for name in ("pid", "duration_ns", "rate_hz", *SUMS, "caches", "pause_us")}
+    stats["profiler_cpu_ns"] = 0
+    stats["profiler_peak_rss_bytes"] = 0
+    for name, source in (("first_sample_ms", "first_sample_ns"), ("attached_ms", "attached_ns")):
+        stats[name] = round((total[source] - since_ns) / 1e6, 3) if total[source] else None
+    stats["output_bytes"] = 0
+    return stats | {name: value for name, value in total.items() if name not in stats and name not in EARLIEST}
+
+
+def merge(parts: Iterable[dict[str, Any]], since_ns: int) -> dict[str, Any]:
+    """add_up() and finished() in one."""
+    return finished(add_up(parts), since_ns)
 
 
 def duration_text(ns: float) -> str:

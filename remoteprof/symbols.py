@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     Mapping = _native.Mapping | MapsLine
 
+MAX_KEPT = 50_000
+"""Most addresses of one process whose names are kept; then they are found anew."""
 HEAD_MAX = 1 << 14
 """Bytes of a module in memory that are searched for its build id; linkers put it right behind the headers."""
 
@@ -95,6 +97,7 @@ class Symbols:
         self._jit_dump: FileIO | None = None
         self._vdso = b""
         self._jit: dict[int, list[Line]] = {}
+        self._kept = 0
         self._ids: dict[tuple[str, int, str], str] = {}
         self._debuginfod: Debuginfod | None = None
         if os.environ.get("DEBUGINFOD_URLS", "").strip():
@@ -109,6 +112,9 @@ class Symbols:
             self._read_perf_map()
         mappings = list(mappings)
         self._open_jit_dump(mappings)
+        if len(self._ids) > MAX_KEPT:
+            self._ids.clear()
+            self._sources.clear()
         for mapping in mappings:
             if mapping.path == "[vdso]":
                 self._image(mapping)
@@ -117,6 +123,10 @@ class Symbols:
     def lines(self, mappings: Sequence[Mapping], addresses: Iterable[int]) -> dict[int, list[Line]]:
         """The functions at each of `addresses`, the innermost inlined call first. Addresses of which nothing is known
         are left out. An address is a program counter or lies inside of a call, as pprof has it."""
+        if self._kept > MAX_KEPT:
+            self._known.clear()
+            self._jit.clear()
+            self._kept = 0
         found: dict[int, list[Line]] = {}
         rest = sorted(set(addresses))
         unknown: list[int] = []
@@ -153,6 +163,7 @@ class Symbols:
         known = self._known.setdefault(key, {})
         new = [address for address in addresses if address not in known]
         if new:
+            self._kept += len(new)
             for address, lines in zip(new, self._ask(mapping, new), strict=True):
                 known[address] = lines
         return known
@@ -271,6 +282,7 @@ class Symbols:
     def _of_jit(self, addresses: list[int]) -> dict[int, list[Line]]:
         new = [address for address in addresses if address not in self._jit]
         if new:
+            self._kept += len(new)
             # Written while the program runs: what was read before may lack the newest code.
             with contextlib.suppress(OSError, RemoteprofError):
                 self._read_perf_map()

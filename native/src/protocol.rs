@@ -60,6 +60,8 @@ pub enum Command {
     Start(Options),
     /// Say how it goes.
     Progress,
+    /// End the window and begin the next; sampling goes on.
+    Cut,
     /// End sampling.
     Stop,
 }
@@ -121,8 +123,12 @@ pub enum Event {
         /// 99 % of the pauses are not longer, nanoseconds.
         pause_p99_ns: u64,
     },
-    /// A target's window. That of a descendant comes as it ends.
+    /// A target's last window. That of a descendant comes as it ends.
     Batch(Box<Batch>),
+    /// The window of a process that goes on.
+    Part(Box<Batch>),
+    /// All that belongs to the window that was ended is sent.
+    Cut,
     /// Sampling has ended and all batches are sent.
     Finished,
 }

@@ -11,6 +11,8 @@ pub const MAX_FRAMES: usize = 4_000_000;
 pub const MAX_STACKS: usize = 1_000_000;
 /// Most rows with a time in one window; what comes after them is added up without.
 pub const MAX_TIMED_ROWS: usize = 2_000_000;
+/// Most rows in one window; what comes after them is added to the row of its thread with the stack `[table full]`.
+pub const MAX_ROWS: usize = 4_000_000;
 /// Most frame indices in all stacks of one window.
 pub const MAX_STACK_WORDS: usize = 64_000_000;
 
@@ -110,7 +112,8 @@ pub struct Tables {
     stack_ids: FxHashMap<u64, StackId>,
     rows: FxHashMap<RowKey, Values>,
     mappings: Vec<Mapping>,
-    full: bool,
+    folded_frames: u64,
+    folded_samples: u64,
     timed_full: bool,
 }
 
@@ -165,7 +168,7 @@ impl Tables {
             return id;
         }
         if self.frames.len() >= MAX_FRAMES {
-            self.full = true;
+            self.folded_frames += 1;
             return 0;
         }
         let id = self.frames.len() as FrameId;
@@ -213,6 +216,13 @@ impl Tables {
         self.label_frame("[table full]")
     }
 
+    fn full_frame_id(&mut self) -> FrameId {
+        if self.frames.is_empty() {
+            self.label("");
+        }
+        0
+    }
+
     /// Index of a stack, leaf first.
     pub fn stack(&mut self, frames: &[FrameId]) -> StackId {
         let mut hash = hash_of(frames);
@@ -228,7 +238,6 @@ impl Tables {
         let id = (self.starts.len() - 1) as StackId;
         let over = id as usize >= MAX_STACKS || self.words.len() + frames.len() > MAX_STACK_WORDS;
         if over && frames != [0] {
-            self.full = true;
             return self.stack(&[0]);
         }
         self.words.extend_from_slice(frames);
@@ -249,6 +258,13 @@ impl Tables {
             self.timed_full = true;
             key.time = 0;
         }
+        if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&key) {
+            let full = self.full_frame_id();
+            key = RowKey { stack: self.stack(&[full]), state: State::Unknown, time: 0, ..key };
+        }
+        if self.stack_frames(key.stack) == [0] {
+            self.folded_samples += values.samples;
+        }
         let row = self.rows.entry(key).or_default();
         row.samples += values.samples;
         row.cpu += values.cpu;
@@ -256,9 +272,9 @@ impl Tables {
         row.gil += values.gil;
     }
 
-    /// Whether something did not fit.
-    pub fn full(&self) -> bool {
-        self.full
+    /// How many samples, and how many frames of others, did not fit and are shown as `[table full]`.
+    pub fn folded(&self) -> (u64, u64) {
+        (self.folded_samples, self.folded_frames)
     }
 
     /// Whether there were more rows with a time than are kept.
@@ -337,6 +353,25 @@ mod tests {
         assert_eq!((columns.row_times[0], columns.samples[0]), (0, 2));
         assert_eq!((columns.row_times[1], columns.samples[1]), (1, 2));
         assert_eq!(columns.samples.len(), MAX_TIMED_ROWS + 1);
+    }
+
+    #[test]
+    fn rows_beyond_the_bound_are_folded_and_counted() {
+        let mut tables = Tables::default();
+        let label = tables.label("[a]");
+        let stack = tables.stack(&[label]);
+        let value = Values { samples: 1, cpu: 3, ..Values::default() };
+        for thread in 0..MAX_ROWS as u32 + 5 {
+            tables.count(RowKey { thread, stack, state: State::Running, time: 0 }, value);
+        }
+        tables.count(RowKey { thread: 7, stack, state: State::Running, time: 0 }, value);
+        assert_eq!(tables.folded(), (5, 0));
+        let columns = tables.take(Vec::new());
+        assert_eq!(columns.samples.iter().sum::<u64>(), MAX_ROWS as u64 + 6);
+        assert_eq!(columns.cpu.iter().sum::<u64>(), 3 * (MAX_ROWS as u64 + 6));
+        let full = columns.row_stacks[columns.row_stacks.len() - 1] as usize;
+        let frame = columns.stack_frames[columns.stack_starts[full] as usize];
+        assert_eq!(columns.strings[columns.frames[frame as usize].name as usize], "[table full]");
     }
 
     #[test]

@@ -20,6 +20,10 @@ from remoteprof.session import Options, Session
 _PR_SET_CHILD_SUBREAPER = 36
 
 
+class GivenUp(RemoteprofError):
+    """Ctrl-C came twice: whoever presses it does not want to wait for us."""
+
+
 class CannotRun(RemoteprofError):
     """CMD cannot be executed; the exit codes are those of a shell."""
 
@@ -70,6 +74,8 @@ class Launch:
         self._pid = 0
         self._failed = False
         self._early: list[int] = []
+        self._interrupts = 0
+        self._writing = False
 
     def run(self) -> int:
         """Gives the exit code. Raises CannotRun, and with --strict what kept CMD from being started under us."""
@@ -77,8 +83,10 @@ class Launch:
         program = find_program(self._arguments[0], environment)
         # Ctrl-C and Ctrl-\ of a terminal reach CMD by themselves, being in its process group.
         with (
-            handling(lambda _: None, signal.SIGINT, signal.SIGQUIT),
+            handling(lambda _: None, signal.SIGQUIT),
+            handling(self._interrupt, signal.SIGINT),
             handling(self._forward, signal.SIGTERM, signal.SIGHUP),
+            self._outputs.signals(),
         ):
             try:
                 session = Session(self._options, since_ns=own_start_ns(), terminal=True)
@@ -102,13 +110,13 @@ class Launch:
         try:
             try:
                 session.start()
-                recording = session.run()
+                # The second Ctrl-C ends the recording, whatever CMD makes of it.
+                self._outputs.record(session, Path(os.fsdecode(self._arguments[0])).name, lambda: self._interrupts >= 2)
             except OSError as error:
                 raise self._cannot(error) from None
             if session.failure is not None:
                 self._complain(session.failure)
-            if recording.batches:
-                self._outputs.write(recording, session, Path(os.fsdecode(self._arguments[0])).name)
+            self._write(session)
         except CannotRun:
             raise
         except RemoteprofError as error:
@@ -118,6 +126,20 @@ class Launch:
         except SamplerDied:
             status = self._wait()
         return 1 if self._failed and self._strict else exit_code(status)
+
+    def _write(self, session: Session) -> None:
+        self._writing = True
+        try:
+            self._outputs.write(session)
+        finally:
+            self._writing = False
+
+    def _interrupt(self, _: int) -> None:
+        """Ctrl-C came; CMD has it too."""
+        self._interrupts += 1
+        if self._writing and self._interrupts >= 2:
+            self._writing = False
+            raise GivenUp("Ctrl-C came twice", "press it once, and the profile is written")
 
     def _wait(self) -> int:
         """The wait status of CMD, where it is our child."""

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from remoteprof.cli.text import parse_duration, parse_size
+from remoteprof.conditions import Condition
 from remoteprof.errors import ProcessNotFound
 from remoteprof.session import MAX_RATE
 
@@ -33,6 +34,24 @@ def size(value: str | int) -> int:
         return parse_size(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
+
+
+def condition(value: str | Condition) -> Condition:
+    """A condition such as cpu>80% or rss>2GiB."""
+    if isinstance(value, Condition):
+        return value
+    what, over, limit = value.replace(" ", "").partition(">")
+    try:
+        if over and what == "cpu" and limit.endswith("%"):
+            share = float(limit[:-1])
+            if not 0 <= share < float("inf"):
+                raise ValueError
+            return Condition(value, what, share)
+        if over and what == "rss":
+            return Condition(value, what, parse_size(limit))
+    except ValueError:
+        pass
+    raise click.BadParameter(f"{value!r} is not a condition such as cpu>80% or rss>2GiB")
 
 
 def rate(value: str | float) -> float:
@@ -75,6 +94,10 @@ class Choices:
     times: bool
     stats: str | None
     all_output: str | None
+    window: int | None
+    keep: int | None
+    last: int | None
+    when: tuple[Condition, ...]
     quiet: bool
 
 
@@ -97,6 +120,33 @@ def recording_options(command: _Command) -> _Command:
             click.option("--times", is_flag=True, help="Keep the time of each sample (label time)."),
             click.option("--stats", metavar="FILE", help="Write how the recording went, as JSON."),
             click.option("--all-output", metavar="DIR", help="A profile of each process too, in this folder."),
+            click.option(
+                "--window",
+                type=duration,
+                metavar="DURATION",
+                help="A file for each such window, without a gap between them, named NAME-TIME.pb.gz after -o and its "
+                "start in UTC; SIGUSR1 ends one at once. Then nothing but -d ends an attach by itself.",
+            ),
+            click.option(
+                "--keep",
+                type=click.IntRange(1),
+                metavar="N",
+                help="Only the N newest files.  [default: all]",
+            ),
+            click.option(
+                "--last",
+                type=duration,
+                metavar="DURATION",
+                help="Keep only the newest such time, in memory; write it, to a file named like a window, at SIGUSR1, "
+                "--when a condition begins to hold, and at the end.",
+            ),
+            click.option(
+                "--when",
+                type=condition,
+                multiple=True,
+                metavar="CONDITION",
+                help="cpu>80% (of one core) or rss>2GiB, of the process, or of all with --children; repeatable.",
+            ),
             click.option("-q", "--quiet", is_flag=True, help="Print nothing but errors."),
         ]
     ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shlex
@@ -16,10 +17,11 @@ from remoteprof.errors import OutputError
 from remoteprof.sinks import Stream, open_sink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from remoteprof.profile.model import Profile
-    from remoteprof.session import Recording, Session
+    from remoteprof.recording import Recording
+    from remoteprof.session import Session
 
 NEARLY_NO_CPU = 0.001
 """Share of wall time below which CPU time says nothing about a program."""
@@ -31,6 +33,8 @@ class Outputs:
     def __init__(self, choices: Choices) -> None:
         """Raises UsageError for an unknown format, and what a write would raise where it is known to fail."""
         self.choices = choices
+        self.name = ""
+        self._recording: Recording | None = None
         if choices.format is not None:
             from remoteprof.formats import choose
 
@@ -42,34 +46,71 @@ class Outputs:
             if path is not None:
                 open_sink(path).check()
 
-    def write(self, recording: Recording, session: Session, name: str) -> None:
-        """Writes everything, and tells of it on stderr. `name` is the target's. Raises OutputError."""
-        from remoteprof.formats import FORMATS, save
+    def signals(self) -> contextlib.AbstractContextManager[None]:
+        """Handles the signals that concern outputs."""
+        return contextlib.nullcontext()
 
-        choices = self.choices
+    def record(
+        self,
+        session: Session,
+        name: str,
+        stopping: Callable[[], bool] = lambda: False,
+        progress: Callable[[int, float], None] | None = None,
+    ) -> None:
+        """Runs a session that has been started to its end. `name` is the target's. Raises as Session.run."""
+        self.name = name
+        self._recording = session.run(stopping, progress)
+
+    def write(self, session: Session) -> None:
+        """Writes everything, and tells of it on stderr. Raises OutputError."""
+        recording = self._recording
+        if recording is None or (session.launched and not recording.batches):
+            return
+        path = self.path(recording)
+        profile, size = self.save(recording, path)
+        if self.choices.all_output is not None:
+            self.save_each(recording, Path(self.choices.all_output))
+        stats = self.finish(session, {**profile.stats, "output_bytes": size})
+        if not self.choices.quiet:
+            say(*report(profile, stats, path, self.choices.format))
+
+    @property
+    def suffix(self) -> str:
+        """The suffix of the format, where the output has none of its own."""
+        from remoteprof.formats import FORMATS
+
+        return FORMATS[self.choices.format or "pprof"].suffixes[0]
+
+    def path(self, recording: Recording) -> str:
+        """The output's path: the one given, or the default."""
         pid = recording.batches[0].pid if recording.batches else 0
-        suffix = FORMATS[choices.format or "pprof"].suffixes[0]
-        path = choices.output or f"{safe_file_name(name)}-{pid}{suffix}"
-        command = shlex.join(["remoteprof", *sys.argv[1:]])
-        profile = recording.profile(command)
-        size = save(profile, path, choices.format)
-        if choices.all_output is not None:
-            self._write_each(recording, command, Path(choices.all_output), suffix)
+        return self.choices.output or f"{safe_file_name(self.name)}-{pid}{self.suffix}"
+
+    def save(self, recording: Recording, path: str) -> tuple[Profile, int]:
+        """Writes one profile; gives it, and the number of bytes. Raises OutputError."""
+        from remoteprof.formats import save
+
+        profile = recording.profile(_command_line())
+        return profile, save(profile, path, self.choices.format)
+
+    def finish(self, session: Session, stats: dict[str, Any]) -> dict[str, Any]:
+        """Adds to the stats what remoteprof itself took, and writes them where asked for."""
         if session.exit_status is not None or not session.launched:
             session.close()  # its whole CPU time is known only when it has ended
         from remoteprof.session import own_cost
 
-        stats = {**profile.stats, **own_cost(session), "output_bytes": size}
-        if choices.stats is not None:
+        stats = {**stats, **own_cost(session)}
+        if self.choices.stats is not None:
             content = json.dumps(stats, indent=1).encode() + b"\n"
-            open_sink(choices.stats).write(_writer(content))
-        if not choices.quiet:
-            say(*report(profile, stats, path, choices.format))
+            open_sink(self.choices.stats).write(_writer(content))
+        return stats
 
-    def _write_each(self, recording: Recording, command: str, folder: Path, suffix: str) -> None:
+    def save_each(self, recording: Recording, folder: Path, ending: str = "") -> list[str]:
+        """Writes a profile of each process, its name ending in `ending`; gives their paths. Raises OutputError."""
         from remoteprof.formats import save
 
         taken: set[str] = set()
+        paths = []
         for one in recording.by_process():
             batch = one.batches[0]
             name = start = f"{safe_file_name(batch.process)}-{batch.pid}"
@@ -77,7 +118,13 @@ class Outputs:
             while name in taken:
                 name = f"{start}-{len(taken)}"
             taken.add(name)
-            save(one.profile(command), str(folder / f"{name}{suffix}"), self.choices.format)
+            paths.append(str(folder / f"{name}{ending}{self.suffix}"))
+            save(one.profile(_command_line()), paths[-1], self.choices.format)
+        return paths
+
+
+def _command_line() -> str:
+    return shlex.join(["remoteprof", *sys.argv[1:]])
 
 
 def _writer(content: bytes) -> Callable[[Stream], None]:
@@ -97,8 +144,10 @@ def _make_folder(path: Path) -> None:
     open_sink(str(path / ".remoteprof")).check()
 
 
-def report(profile: Profile, stats: dict[str, Any], path: str, form: str | None = None) -> list[str]:
-    """What stderr ends with: how it went, the five heaviest functions, the command that opens the profile."""
+def report(
+    profile: Profile, stats: dict[str, Any], path: str, form: str | None = None, more: Sequence[str] = ()
+) -> list[str]:
+    """What stderr ends with: how it went, `more`, the five heaviest functions, the command that opens the profile."""
     from remoteprof.formats import choose
     from remoteprof.stats import duration_text, summary
 
@@ -107,6 +156,7 @@ def report(profile: Profile, stats: dict[str, Any], path: str, form: str | None 
         f"remoteprof itself: cpu {duration_text(stats['profiler_cpu_ns'])}, "
         f"memory {stats['profiler_peak_rss_bytes'] / (1 << 20):.0f} MiB, output {stats['output_bytes']} bytes"
     )
+    lines.extend(more)
     column = "cpu"
     if profile.total("cpu") <= NEARLY_NO_CPU * profile.total("wall"):
         column = "wall"

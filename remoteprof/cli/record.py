@@ -40,24 +40,44 @@ def session_options(choices: Choices, duration_ns: int, children: bool) -> Optio
     )
 
 
+def outputs_of(choices: Choices) -> Outputs:
+    """The outputs that were chosen. Raises UsageError, OutputError."""
+    if choices.window is not None and choices.last is not None:
+        raise UsageError("--window writes all, --last only the newest", "leave one of them out")
+    if choices.when and choices.last is None:
+        raise UsageError("--when is about what --last keeps", "give --last too, such as --last 60s")
+    if choices.window is not None:
+        from remoteprof.cli.windows import WindowOutputs
+
+        return WindowOutputs(choices, choices.window)
+    if choices.last is not None:
+        from remoteprof.cli.flight import FlightOutputs
+
+        return FlightOutputs(choices, choices.last)
+    if choices.keep is not None:
+        raise UsageError("--keep is about the files of windows", "give --window too")
+    return Outputs(choices)
+
+
 @click.command()
 @takes_process()
 @recording_options
 def attach(pid: int, **given: Any) -> int:
     """Record process PID until the duration is over, Ctrl-C, SIGTERM, or its end, and write the profile."""
     choices = Choices(**given)
-    outputs = Outputs(choices)
-    duration = choices.duration or DEFAULT_DURATION
+    outputs = outputs_of(choices)
+    duration = choices.duration or (0 if choices.window or choices.last else DEFAULT_DURATION)
     with (
         stop_requests() as stopping,
+        outputs.signals(),
         Session(session_options(choices, duration, False), since_ns=own_start_ns()) as session,
     ):
         session.attach(pid)
         session.start()
-        name = name_of(pid)
         with Progress(duration) as progress:
-            recording = session.run(stopping, progress if on_terminal() and not choices.quiet else None)
-        outputs.write(recording, session, name)
+            shown = progress if on_terminal() and not choices.quiet else None
+            outputs.record(session, name_of(pid), stopping, shown)
+        outputs.write(session)
     return 0
 
 
@@ -73,6 +93,6 @@ def run(command: tuple[str, ...], strict: bool, **given: Any) -> int:
     from remoteprof.cli.launch import Launch
 
     choices = Choices(**given)
-    outputs = Outputs(choices)
+    outputs = outputs_of(choices)
     arguments = [os.fsencode(argument) for argument in command]
     return Launch(arguments, session_options(choices, choices.duration or 0, True), outputs, strict).run()

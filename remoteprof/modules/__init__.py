@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from remoteprof._native import Mapping, Target
 
 DELETED = " (deleted)"
+MAX_SEEN = 10_000
+"""Most ranges that are remembered of one process; then only what is mapped now."""
 VDSO_MAX = 1 << 16
 """Bytes of the vDSO's image that are read; it has two pages, or a few."""
 
@@ -108,7 +110,10 @@ class Reader:
         # Where it has ended, or is not ours, the order of addresses remains.
         with contextlib.suppress(OSError):
             self._main = str((self._proc / "exe").readlink()).removesuffix(DELETED)
-        self.add(self.target.mappings())
+        mapped = self.target.mappings()
+        if len(self._seen) > MAX_SEEN:
+            self._seen.clear()
+        self.add(mapped)
         self.add(more)
 
     def add(self, mappings: Iterable[Line | Mapping]) -> None:

@@ -44,6 +44,11 @@ fn event(py: Python<'_>, event: protocol::Event) -> PyResult<Event> {
             (result.kind, result.pid) = ("batch", batch.pid);
             result.batch = Some(Py::new(py, Batch { batch: *batch })?);
         }
+        protocol::Event::Part(batch) => {
+            (result.kind, result.pid) = ("part", batch.pid);
+            result.batch = Some(Py::new(py, Batch { batch: *batch })?);
+        }
+        protocol::Event::Cut => result.kind = "cut",
         protocol::Event::Finished => result.kind = "finished",
     }
     Ok(result)
@@ -128,6 +133,10 @@ impl Link {
 
     fn progress(&mut self) -> PyResult<()> {
         self.say(&Command::Progress)
+    }
+
+    fn cut(&mut self) -> PyResult<()> {
+        self.say(&Command::Cut)
     }
 
     fn stop(&mut self) -> PyResult<()> {

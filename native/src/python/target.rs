@@ -54,7 +54,7 @@ pub fn mapping_list(mappings: Vec<crate::target::Mapping>) -> Vec<Mapping> {
         .collect()
 }
 
-#[pyclass(module = "remoteprof._native", unsendable)]
+#[pyclass(module = "remoteprof._native", frozen)]
 pub struct Target {
     process: Process,
 }

@@ -246,7 +246,7 @@ impl Sampler {
         if let Some(node) = following.tree.get_mut(pid) {
             node.saw(subject.cpu());
         }
-        if subject.stats.thread_ticks == 0 {
+        if subject.stats.thread_ticks == 0 && subject.windows == 0 {
             following.tree.end_unsampled(pid);
             return self.post(&Event::Exited { pid, status: -1 });
         }
@@ -305,8 +305,22 @@ impl Sampler {
         }
     }
 
+    /// A window ends: what is shown in each of the subjects, in their order.
+    pub(super) fn cut_tree(&mut self, now: u64) -> io::Result<Vec<Shown>> {
+        // What they were handed is read before it is looked who has ended: what is not accounted for yet comes later,
+        // and nothing twice.
+        if let Some(following) = &mut self.following {
+            following.tree.settle_all();
+        }
+        self.retire_all(now)?;
+        let Some(following) = &mut self.following else {
+            return Ok(self.subjects.iter().map(|_| Shown::default()).collect());
+        };
+        Ok(self.subjects.iter().map(|subject| following.tree.cut(subject.process.pid)).collect())
+    }
+
     /// Sends an event as soon as the supervisor takes it: the next tick does not wait for that.
-    fn post(&mut self, event: &Event) -> io::Result<()> {
+    pub(super) fn post(&mut self, event: &Event) -> io::Result<()> {
         self.outbox.extend(protocol::encode(event)?);
         if self.outbox.len() > MAX_OUTBOX {
             return self.flush();

@@ -16,6 +16,7 @@ use crate::target::procfs;
 use crate::target::sys;
 
 mod census;
+mod cut;
 mod follow;
 mod known;
 mod node;
@@ -205,8 +206,9 @@ impl Sampler {
                     let p99 = self.subjects.iter().map(|subject| subject.stats.pause.quantile(0.99)).max();
                     let (before, longest) = (self.delivered.samples, self.delivered.pause_p99);
                     let pause_p99_ns = p99.unwrap_or(0).max(longest);
-                    self.say(&Event::Progress { samples: samples + before, pause_p99_ns })?;
+                    self.post(&Event::Progress { samples: samples + before, pause_p99_ns })?;
                 }
+                Command::Cut => self.cut()?,
                 Command::Stop if self.options.is_some() => self.finish()?,
                 Command::Stop => {}
             }

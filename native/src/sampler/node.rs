@@ -41,6 +41,8 @@ pub struct Node {
     pub waited_base: u64,
     /// What we know to have been handed on by children that ended since.
     pub known: u64,
+    /// What of the CPU time that nobody saw was shown in windows before.
+    pub shown: u64,
     /// CPU time below it that is shown here, by name.
     pub unsampled: FxHashMap<String, u64>,
 }
@@ -49,6 +51,11 @@ impl Node {
     /// CPU time that it was handed and nobody saw.
     pub fn unseen(&self) -> u64 {
         (self.waited - self.waited_base.min(self.waited)).saturating_sub(self.known)
+    }
+
+    /// The same since the last window.
+    pub fn unseen_since(&self) -> u64 {
+        self.unseen().saturating_sub(self.shown)
     }
 
     /// What it hands on when it ends, as far as we know.

@@ -69,6 +69,7 @@ impl Tree {
             waited: stat.waited_ns,
             waited_base: base(stat.waited_ns),
             known: 0,
+            shown: 0,
             unsampled: FxHashMap::default(),
         };
         self.heirs.remove(&pid);
@@ -221,7 +222,7 @@ impl Tree {
             self.heirs.clear();
         }
         self.heirs.insert(pid, (node.start_time, node.parent));
-        let unseen = node.unseen();
+        let unseen = node.unseen_since();
         let handed = node.handed();
         let mut heir = node.parent;
         for _ in 0..MAX_DEPTH {
@@ -251,7 +252,7 @@ impl Tree {
         let place = self.shown_in(node.parent);
         if let Some(shown) = self.nodes.get_mut(&place) {
             shown.show(&node.name, own);
-            shown.show(SHORT_LIVED, node.unseen());
+            shown.show(SHORT_LIVED, node.unseen_since());
             for (name, &cpu) in &node.unsampled {
                 shown.show(name, cpu);
             }
@@ -288,7 +289,7 @@ impl Tree {
     /// The recording ends: what is shown in a process that goes on, or in the root (`ended`: it has, and was reaped).
     pub fn leave(&mut self, pid: u32, ended: bool) -> Shown {
         let Some(mut node) = self.nodes.remove(&pid) else { return Shown::default() };
-        let unseen = node.unseen();
+        let unseen = node.unseen_since();
         node.show(SHORT_LIVED, unseen);
         if pid == self.root && self.reaper.is_some() {
             if ended {
@@ -309,6 +310,17 @@ impl Tree {
         let shown = Shown { cpu: node.cpu, unsampled };
         node.cpu_base = node.cpu;
         shown
+    }
+
+    /// A window ends: what is shown in a subject until here.
+    pub fn cut(&mut self, pid: u32) -> Shown {
+        let Some(node) = self.nodes.get_mut(&pid) else { return Shown::default() };
+        let unseen = node.unseen_since();
+        node.shown += unseen;
+        node.show(SHORT_LIVED, unseen);
+        let mut unsampled: Vec<(String, u64)> = std::mem::take(&mut node.unsampled).into_iter().collect();
+        unsampled.sort_unstable();
+        Shown { cpu: node.cpu, unsampled }
     }
 
     /// The same for those that are no subjects.

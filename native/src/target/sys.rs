@@ -167,7 +167,14 @@ pub fn become_sampler() {
     unsafe {
         libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_TIMERSLACK, 1);
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGTSTP, libc::SIGPIPE] {
+        // What a terminal or a shell sends to the whole group is for CMD and the supervisor.
+        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGPIPE].into_iter().chain([
+            libc::SIGTSTP,
+            libc::SIGTTIN,
+            libc::SIGTTOU,
+            libc::SIGUSR1,
+            libc::SIGUSR2,
+        ]) {
             libc::signal(signal, libc::SIG_IGN);
         }
     }

@@ -105,6 +105,8 @@ pub struct Subject {
     links: u64,
     next_check: u64,
     rows: Vec<(u32, String)>,
+    /// Threads that have no row of their own.
+    folded_threads: u64,
     row_ids: FxHashMap<(u32, String), u32>,
     tables: Tables,
     python: PythonFrames,
@@ -112,8 +114,14 @@ pub struct Subject {
     /// Stacks of sleeping threads: still good, or read.
     asleep: Cache,
     notes: Vec<String>,
+    /// Figures of the caches at the end of the last window.
+    caches_before: Vec<(String, Cache)>,
+    /// Windows handed over while it went on.
+    pub windows: u64,
     cpu_start: u64,
     cpu_last: u64,
+    /// What the process used in the windows before, less what their samples have, nanoseconds.
+    cpu_owed: i64,
     started: u64,
     started_unix: u64,
     /// Whether all its CPU time is ours to count.
@@ -159,14 +167,18 @@ impl Subject {
             links: 0,
             next_check: 0,
             rows: Vec::new(),
+            folded_threads: 0,
             row_ids: FxHashMap::default(),
             tables: Tables::default(),
             python: PythonFrames::default(),
             known: KnownStacks::default(),
             asleep: Cache::default(),
             notes: Vec::new(),
+            caches_before: Vec::new(),
+            windows: 0,
             cpu_start: 0,
             cpu_last: 0,
+            cpu_owed: 0,
             started: 0,
             started_unix: 0,
             born: launched,

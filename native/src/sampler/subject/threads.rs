@@ -10,6 +10,8 @@ const MAX_SCAN_NS: u64 = 100_000_000;
 /// A look at the list of threads may take this share of our CPU time, but is not put off for longer than this.
 const SCAN_SHARE: u64 = 1000;
 const MAX_LOOK_NS: u64 = 1_000_000_000;
+/// Most threads of one window that are told apart.
+const MAX_THREAD_ROWS: usize = 200_000;
 
 impl Subject {
     /// Looks at the list of threads.
@@ -54,6 +56,11 @@ impl Subject {
 
     pub(super) fn row(&mut self, tid: u32, name: String) -> u32 {
         let next = self.rows.len() as u32;
+        let (mut tid, mut name) = (tid, name);
+        if self.rows.len() >= MAX_THREAD_ROWS && !self.row_ids.contains_key(&(tid, name.clone())) {
+            self.folded_threads += 1;
+            (tid, name) = (0, "[others]".to_string());
+        }
         let row = *self.row_ids.entry((tid, name.clone())).or_insert(next);
         if row == next {
             self.rows.push((tid, name));
