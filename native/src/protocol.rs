@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::error::Error;
+use crate::runtime::go::goroutines::Goroutines;
 use crate::stats::Stats;
 use crate::tables::Columns;
 
@@ -62,6 +63,13 @@ pub enum Command {
     Progress,
     /// End sampling.
     Stop,
+    /// Read the goroutines of a process, once.
+    Goroutines {
+        /// Its pid.
+        pid: u32,
+        /// Whether those of the runtime itself are wanted.
+        system: bool,
+    },
 }
 
 /// What one window saw of one process.
@@ -125,6 +133,8 @@ pub enum Event {
     Batch(Box<Batch>),
     /// Sampling has ended and all batches are sent.
     Finished,
+    /// The goroutines of a process.
+    Goroutines(Box<Goroutines>),
 }
 
 /// Encodes a message with its length.
