@@ -90,13 +90,9 @@ def modules(pid: int, as_json: bool) -> None:
     # The main binary is the first; its further ranges have its path.
     main = found[0][0].path
     if as_json:
-        of_go = {"go": go._asdict() if go else None}
-        _print_json(
-            [
-                {**module._asdict(), **_facts(sources), **(of_go if module.path == main else {"go": None})}
-                for module, sources in found
-            ]
-        )
+        of_go = {"go": go._asdict()} if go else {}
+        rows = [(module, _facts(sources), of_go if module.path == main else {}) for module, sources in found]
+        _print_json([{**module._asdict(), **facts, **more} for module, facts, more in rows])
         return
     lines = []
     for module, sources in found:
