@@ -44,7 +44,8 @@ class Batch:
     """What one window of sampling saw of one process. Complete in itself.
 
     Frames are `(kind, name, file, line, start_line, address, mapping)`; kind is "python", "native", "loop" (native
-    code of the evaluation loop, below the Python frames that it runs) or "label" (such as `[unsampled]`); line 0 =
+    code of the evaluation loop, below the Python frames that it runs), "label" (such as `[unsampled]`) or, only in
+    Goroutines, "inlined" and "outermost"; line 0 =
     unknown; mapping is an index into `mappings`, -1 = none. A stack is a run of frame indices, leaf first:
     `stack_frames[stack_starts[i]:stack_starts[i + 1]]`. Rows are columns of equal length.
     """
@@ -99,6 +100,26 @@ class Batch:
     def notes(self) -> list[str]:
         """What the user should be told, such as a lowered rate."""
 
+class Goroutines(TypedDict):
+    """The goroutines of a process. Frames and stacks are as in Batch, with two differences: a "native" frame has its
+    name, and follows those that were inlined into it, of kind "inlined": together they are one location. Where the
+    function that holds the code is left out, the last of these is "outermost". `address` lies within the call, or is
+    that of the inlined call; `mapping` is always -1."""
+
+    version: str
+    """Such as "go1.26.8"; "" = unknown."""
+    frames: list[tuple[str, str, str, int, int, int, int]]
+    entries: bytes
+    """u64: the first address of the function that holds each frame's code, 0 = none."""
+    stack_starts: bytes
+    stack_frames: bytes
+    rows: list[tuple[int, str, str, int, int, int, int, int]]
+    """Each goroutine: id, state, what it waits for ("" = nothing), for how many nanoseconds (0 = unknown), index of the
+    stack, of the frame that created it (0 = unknown), the goroutine that did (0 = unknown), index of the labels."""
+    labels: list[list[tuple[str, str]]]
+    """Sets of key and value, sorted."""
+    notes: list[str]
+
 class Link:
     """The supervisor's end of the socket to a sampler process. Only one thread may use it."""
 
@@ -140,13 +161,17 @@ class Link:
     def stop(self) -> None:
         """End sampling; `batch` events for every target follow, then `finished`."""
 
+    def goroutines(self, pid: int, system: bool) -> None:
+        """Read the goroutines of a process, `system`: also the runtime's own; answered by `goroutines` or `failed`. Not
+        while sampling."""
+
     def receive(self, timeout: float) -> Event | None:
         """The next event; None after `timeout` seconds or when a signal arrived. EOFError when the sampler ended."""
 
 class Event:
     """One message of the sampler."""
 
-    kind: Literal["added", "found", "failed", "exited", "progress", "batch", "part", "cut", "finished"]
+    kind: Literal["added", "found", "failed", "exited", "progress", "batch", "part", "cut", "finished", "goroutines"]
     pid: int
     """added, found, failed, exited, batch, part."""
     status: int
@@ -156,6 +181,7 @@ class Event:
     pause_p99_us: float
     """progress."""
     batch: Batch | None
+    goroutines: Goroutines | None
     error: Exception | None
     """failed: the exception to raise."""
 
@@ -205,6 +231,13 @@ def symbolize(
 def build_id(source: int | bytes) -> str:
     """The GNU build id, in hex, of an ELF file of any kind (an open descriptor, or its bytes); "" = none. Reads headers
     and notes only. Raises ValueError for what is no ELF file; OSError."""
+
+def go_build_id(source: int | bytes) -> str:
+    """As build_id(), the text by which Go's own tools know a program."""
+
+def go_build(fd: int) -> tuple[str, str] | None:
+    """How the Go program of an open file was built: the version of Go, and lines of a kind (path, mod, dep, build), a
+    tab and a value. None for what Go did not build; OSError."""
 
 def perf_map(pid: int) -> bytes:
     """The perf map that the process writes for JIT code (at most 64 MiB of it). OSError where there is none that can be

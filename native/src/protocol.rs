@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::error::Error;
+use crate::runtime::go::goroutines::Goroutines;
 use crate::stats::Stats;
 use crate::tables::Columns;
 
@@ -64,6 +65,13 @@ pub enum Command {
     Cut,
     /// End sampling.
     Stop,
+    /// Read the goroutines of a process, once.
+    Goroutines {
+        /// Its pid.
+        pid: u32,
+        /// Whether those of the runtime itself are wanted.
+        system: bool,
+    },
 }
 
 /// What one window saw of one process.
@@ -131,6 +139,8 @@ pub enum Event {
     Cut,
     /// Sampling has ended and all batches are sent.
     Finished,
+    /// The goroutines of a process.
+    Goroutines(Box<Goroutines>),
 }
 
 /// Encodes a message with its length.

@@ -32,6 +32,10 @@ pub enum FrameKind {
     Loop,
     /// A frame in square brackets that says what is known instead.
     Label,
+    /// A native frame whose name is known, inlined into the next one, with which it shares a location.
+    Inlined,
+    /// The same, the last of its location: what it was inlined into is left out.
+    Outermost,
 }
 
 /// One frame. Strings are indices into [`Tables::strings`].

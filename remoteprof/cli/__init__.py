@@ -21,6 +21,7 @@ COMMANDS = {
     "top": ("top", "Show live what a process does."),
     "modules": ("look", "Show what is mapped into a process."),
     "doctor": ("look", "Show what works here, and what would mend the rest."),
+    "goroutines": ("golang", "Show every goroutine of a Go program, or write their profile."),
     "convert": ("profiles", "Write a profile in another format."),
     "merge": ("profiles", "Add profiles up."),
     "diff": ("profiles", "Show what changed between two profiles."),

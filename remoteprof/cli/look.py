@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from remoteprof.cli.selecting import takes_process
+from remoteprof.cli.text import say
+from remoteprof.errors import RemoteprofError
 from remoteprof.sinks.file import writing_stdout
 from remoteprof.text import printable
 
 if TYPE_CHECKING:
+    from remoteprof.golang.goroutines import Goroutine
     from remoteprof.profile.stacks import ThreadStack
     from remoteprof.symbols import Sources
 
@@ -38,17 +41,27 @@ def _print_json(content: Any) -> None:
 @click.option("--children", is_flag=True, help="All its descendants too.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def dump(pid: int, native: bool, native_all: bool, children: bool, as_json: bool) -> None:
-    """Show the stack of every thread of process PID, once; the innermost call first."""
+    """Show the stack of every thread of process PID, once; the innermost call first. Of a Go program every goroutine
+    too."""
     if children:
         _dump_tree(pid, native, native_all, as_json)
         return
+    from remoteprof.golang.program import program_of
     from remoteprof.session import dump as read
 
+    is_go = program_of(pid) is not None
     stacks = read(pid, native=native, native_all=native_all)
+    goroutines = _goroutines(pid) if is_go else []
     if as_json:
-        _print_json([stack.as_dict() for stack in stacks])
+        _print_json([*(stack.as_dict() for stack in stacks), *(one.as_dict() for one in goroutines)])
         return
-    _print([line for stack in stacks for line in _stack_lines(stack)][:-1])
+    lines = [line for stack in stacks for line in _stack_lines(stack)]
+    if goroutines:
+        from remoteprof.golang.text import of_goroutine
+
+        for one in goroutines:
+            lines.extend([*of_goroutine(one), ""])
+    _print(lines[:-1])
 
 
 def _dump_tree(pid: int, native: bool, native_all: bool, as_json: bool) -> None:
@@ -80,22 +93,43 @@ def _stack_lines(stack: ThreadStack) -> list[str]:
     return [*lines, ""]
 
 
+def _goroutines(pid: int) -> list[Goroutine]:
+    """Those of a Go program; what stands in the way is only told, for there are the threads to show."""
+    from remoteprof.golang.goroutines import read
+
+    try:
+        found = read(pid)
+    except RemoteprofError as error:
+        say(f"note: no goroutines are shown: {error.message}")
+        return []
+    say(*(f"note: {note}" for note in found.notes))
+    return found.all
+
+
 @click.command()
 @takes_process()
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def modules(pid: int, as_json: bool) -> None:
     """Show what is mapped into process PID: start, end, offset, build id, path; below each what it is unwound by, and
-    where names come from."""
+    where names come from; of a Go program also how it was built."""
+    from remoteprof.golang.program import program_of
     from remoteprof.symbols import sources_of
 
     found = sources_of(pid)
+    go = program_of(pid)
+    # The main binary is the first; its further ranges have its path.
+    main = found[0][0].path
     if as_json:
-        _print_json([{**module._asdict(), **_facts(sources)} for module, sources in found])
+        of_go = {"go": go._asdict()} if go else {}
+        rows = [(module, _facts(sources), of_go if module.path == main else {}) for module, sources in found]
+        _print_json([{**module._asdict(), **facts, **more} for module, facts, more in rows])
         return
     lines = []
     for module, sources in found:
         lines.append(f"{module.start:x} {module.end:x} {module.offset:x} {module.build_id or '-'} {module.path or '-'}")
         lines.append(f"    {_sentence(sources)}")
+        if go and module.path == main:
+            lines.append(f"    {go.sentence}")
     _print([printable(line) for line in lines])
 
 

@@ -1,5 +1,5 @@
-"""Build ids of ELF files and images, and which file is the mapped one. What is read was written by others: anything
-wrong with it is BadElf."""
+"""Build ids of ELF files and images (of Go programs without a GNU one Go's own), and which file is the mapped one. What
+is read was written by others: anything wrong with it is BadElf."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _build_id(source: int | bytes) -> str:
     from remoteprof import _native
 
     try:
-        return _native.build_id(source)
+        return _native.build_id(source) or _native.go_build_id(source)
     except ValueError as error:
         raise BadElf(str(error)) from None
 

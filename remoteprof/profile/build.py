@@ -85,7 +85,7 @@ class Builder:
         profile.samples = list(self._samples.values())
         # What takes every address where nothing is known to be mapped.
         profile.mappings = list(self._mappings.values()) or [Mapping()]
-        self._flags()
+        set_flags(profile.mappings, self._locations.values())
         starts = [batch.start_ns for batch in self._batches if batch.start_ns]
         if starts:
             profile.time_ns = min(starts)
@@ -210,18 +210,20 @@ class Builder:
             function = self._functions[key] = Function(*key)
         return function
 
-    def _flags(self) -> None:
-        """True tells pprof not to look the fact up itself, so it must hold for every address of the mapping."""
-        sampled: dict[int, list[Location]] = {}
-        for location in self._locations.values():
-            if location.mapping is not None:
-                sampled.setdefault(id(location.mapping), []).append(location)
-        for mapping in self._profile.mappings:
-            places = sampled.get(id(mapping))
-            if not places:
-                continue
-            lines = [location.lines for location in places]
-            mapping.has_functions = all(lines)
-            mapping.has_filenames = all(of and all(line.function.file for line in of) for of in lines)
-            mapping.has_line_numbers = all(of and all(line.line for line in of) for of in lines)
-            mapping.has_inline_frames = mapping.has_functions and any(len(of) > 1 for of in lines)
+
+def set_flags(mappings: Iterable[Mapping], locations: Iterable[Location]) -> None:
+    """Sets what is known of each mapping. True tells pprof not to look the fact up itself, so it must hold for every
+    address of the mapping."""
+    sampled: dict[int, list[Location]] = {}
+    for location in locations:
+        if location.mapping is not None:
+            sampled.setdefault(id(location.mapping), []).append(location)
+    for mapping in mappings:
+        places = sampled.get(id(mapping))
+        if not places:
+            continue
+        lines = [location.lines for location in places]
+        mapping.has_functions = all(lines)
+        mapping.has_filenames = all(of and all(line.function.file for line in of) for of in lines)
+        mapping.has_line_numbers = all(of and all(line.line for line in of) for of in lines)
+        mapping.has_inline_frames = mapping.has_functions and any(len(of) > 1 for of in lines)

@@ -6,20 +6,42 @@ use pyo3::types::{PyBytes, PyDict};
 use super::target::{Mapping, mapping_list};
 use crate::protocol;
 use crate::stats::Stats;
-use crate::tables::{FrameKind, State};
+use crate::tables::{Columns, FrameKind, State};
 
 #[pyclass(module = "remoteprof._native", frozen)]
 pub struct Batch {
     pub batch: protocol::Batch,
 }
 
-fn bytes_of<'py, T: Copy, const N: usize>(
+pub fn bytes_of<'py, T: Copy, const N: usize>(
     py: Python<'py>,
     values: &[T],
     bytes: fn(T) -> [u8; N],
 ) -> Bound<'py, PyBytes> {
     let flat: Vec<u8> = values.iter().flat_map(|&value| bytes(value)).collect();
     PyBytes::new(py, &flat)
+}
+
+/// A frame as Python has it: kind, name, file, line, start_line, address, mapping.
+pub type FrameTuple<'a> = (&'static str, &'a str, &'a str, u32, u32, u64, i32);
+
+pub fn frames_of(columns: &Columns) -> Vec<FrameTuple<'_>> {
+    let text = |id: u32| columns.strings.get(id as usize).map_or("", String::as_str);
+    columns
+        .frames
+        .iter()
+        .map(|frame| {
+            let kind = match frame.kind {
+                FrameKind::Python => "python",
+                FrameKind::Native => "native",
+                FrameKind::Loop => "loop",
+                FrameKind::Label => "label",
+                FrameKind::Inlined => "inlined",
+                FrameKind::Outermost => "outermost",
+            };
+            (kind, text(frame.name), text(frame.file), frame.line, frame.start_line, frame.address, frame.mapping)
+        })
+        .collect()
 }
 
 #[pymethods]
@@ -50,22 +72,8 @@ impl Batch {
     }
 
     #[getter]
-    fn frames(&self) -> Vec<(&'static str, &str, &str, u32, u32, u64, i32)> {
-        let columns = &self.batch.columns;
-        let text = |id: u32| columns.strings.get(id as usize).map_or("", String::as_str);
-        columns
-            .frames
-            .iter()
-            .map(|frame| {
-                let kind = match frame.kind {
-                    FrameKind::Python => "python",
-                    FrameKind::Native => "native",
-                    FrameKind::Loop => "loop",
-                    FrameKind::Label => "label",
-                };
-                (kind, text(frame.name), text(frame.file), frame.line, frame.start_line, frame.address, frame.mapping)
-            })
-            .collect()
+    fn frames(&self) -> Vec<FrameTuple<'_>> {
+        frames_of(&self.batch.columns)
     }
 
     #[getter]

@@ -5,9 +5,10 @@ use std::os::unix::net::UnixStream;
 
 use pyo3::exceptions::{PyEOFError, PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 
 use super::batch::Batch;
-use super::exception;
+use super::{exception, golang};
 use crate::protocol::{self, Command, Options};
 use crate::target::sys;
 
@@ -19,11 +20,21 @@ pub struct Event {
     samples: u64,
     pause_p99_us: f64,
     batch: Option<Py<Batch>>,
+    goroutines: Option<Py<PyDict>>,
     error: Option<Py<PyAny>>,
 }
 
 fn event(py: Python<'_>, event: protocol::Event) -> PyResult<Event> {
-    let mut result = Event { kind: "", pid: 0, status: -1, samples: 0, pause_p99_us: 0.0, batch: None, error: None };
+    let mut result = Event {
+        kind: "",
+        pid: 0,
+        status: -1,
+        samples: 0,
+        pause_p99_us: 0.0,
+        batch: None,
+        goroutines: None,
+        error: None,
+    };
     match event {
         protocol::Event::Added { pid } => (result.kind, result.pid) = ("added", pid),
         protocol::Event::Found { pid } => (result.kind, result.pid) = ("found", pid),
@@ -50,6 +61,10 @@ fn event(py: Python<'_>, event: protocol::Event) -> PyResult<Event> {
         }
         protocol::Event::Cut => result.kind = "cut",
         protocol::Event::Finished => result.kind = "finished",
+        protocol::Event::Goroutines(found) => {
+            result.kind = "goroutines";
+            result.goroutines = Some(golang::goroutines(py, &found)?.unbind());
+        }
     }
     Ok(result)
 }
@@ -141,6 +156,10 @@ impl Link {
 
     fn stop(&mut self) -> PyResult<()> {
         self.say(&Command::Stop)
+    }
+
+    fn goroutines(&mut self, pid: u32, system: bool) -> PyResult<()> {
+        self.say(&Command::Goroutines { pid, system })
     }
 
     fn receive(&mut self, py: Python<'_>, timeout: f64) -> PyResult<Option<Event>> {

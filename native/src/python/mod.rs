@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use crate::error::{Error, ErrorKind};
 
 mod batch;
+mod golang;
 mod link;
 mod symbols;
 mod target;
@@ -47,7 +48,9 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(link::check_pattern, module)?)?;
     module.add_function(wrap_pyfunction!(sampler_main, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::symbolize, module)?)?;
+    module.add_function(wrap_pyfunction!(golang::go_build, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::build_id, module)?)?;
+    module.add_function(wrap_pyfunction!(symbols::go_build_id, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::perf_map, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::perf_map_names, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::jit_dump_names, module)?)?;

@@ -26,7 +26,7 @@ fn line(symbol: Symbol) -> Line {
 }
 
 /// A copy of a descriptor that stays the caller's.
-fn borrow_file(fd: i32) -> std::io::Result<File> {
+pub fn borrow_file(fd: i32) -> std::io::Result<File> {
     // SAFETY: dup gives a new descriptor, which the file then owns; a bad fd gives an error, checked here.
     unsafe {
         let own = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3);
@@ -144,20 +144,34 @@ pub fn symbolize<'py>(
 #[pyfunction]
 #[allow(clippy::needless_pass_by_value)]
 pub fn build_id(py: Python<'_>, source: Source) -> PyResult<String> {
+    py.detach(|| id_of(&source, |bytes| elf::build_id(bytes).map(hex_text)))
+}
+
+/// See `_native.pyi`.
+#[pyfunction]
+#[allow(clippy::needless_pass_by_value)]
+pub fn go_build_id(py: Python<'_>, source: Source) -> PyResult<String> {
+    let text = |id: &[u8]| match std::str::from_utf8(id) {
+        Ok(id) if id.bytes().all(|byte| byte.is_ascii_graphic()) => id.to_string(),
+        _ => String::new(),
+    };
+    py.detach(|| id_of(&source, |bytes| elf::go_build_id(bytes).map(text)))
+}
+
+fn id_of(source: &Source, find: impl Fn(Bytes<'_>) -> Option<String>) -> PyResult<String> {
     let read = || -> std::io::Result<Option<String>> {
         let arena = Arena::default();
         let file;
-        let bytes = match &source {
+        let bytes = match source {
             Source::Image(bytes) => Bytes::from(&bytes[..]),
             Source::File(fd) => {
                 file = borrow_file(*fd)?;
                 arena.file(&file)?
             }
         };
-        Ok(elf::build_id(bytes).map(hex_text))
+        Ok(find(bytes))
     };
-    let answer = py.detach(|| catch_unwind(AssertUnwindSafe(read)));
-    match answer {
+    match catch_unwind(AssertUnwindSafe(read)) {
         Ok(answer) => answer
             .map_err(|error| PyOSError::new_err((error.raw_os_error(), error.to_string())))?
             .ok_or_else(|| PyValueError::new_err("not an ELF file")),

@@ -1,3 +1,4 @@
 //! Language runtimes: what turns a thread's memory into frames.
 
 pub mod cpython;
+pub mod go;

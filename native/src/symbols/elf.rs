@@ -9,7 +9,7 @@ use object::{Endianness, LittleEndian, pod};
 use super::file::{Arena, Bytes};
 
 /// Most bytes of a build id.
-pub const MAX_BUILD_ID: usize = 64;
+pub const MAX_BUILD_ID: usize = 256;
 /// Most sections, and segments, of one file.
 pub const MAX_HEADERS: usize = 1 << 20;
 /// Most bytes of a `.gnu_debugdata` image.
@@ -139,13 +139,13 @@ impl<'a> Elf<'a> {
     pub fn build_id(&self) -> &'a [u8] {
         let from_segments = self.segments.iter().find_map(|segment| {
             let mut notes = segment.notes(LittleEndian, self.bytes).ok()??;
-            build_id_of(LittleEndian, &mut notes)
+            id_of(LittleEndian, &mut notes, GNU)
         });
         from_segments
             .or_else(|| {
                 self.sections.iter().find_map(|section| {
                     let mut notes = section.notes(LittleEndian, self.bytes).ok()??;
-                    build_id_of(LittleEndian, &mut notes)
+                    id_of(LittleEndian, &mut notes, GNU)
                 })
             })
             .unwrap_or(&[])
@@ -223,34 +223,50 @@ fn text_at(texts: &[u8], at: u32) -> Option<&[u8]> {
     memchr::memchr(0, rest).map(|end| &rest[..end])
 }
 
+/// Who writes a note that identifies a build, and its type.
+type IdNote = (&'static [u8], u32);
+const GNU: IdNote = (elf::ELF_NOTE_GNU, elf::NT_GNU_BUILD_ID);
+/// Go's own note (src/cmd/link/internal/ld/elf.go, ELF_NOTE_GOBUILDID_TAG).
+const GO: IdNote = (b"Go", 4);
+
 /// The build id of any ELF file, of 32 bits and 64; empty where there is none. None if this is no such file.
 pub fn build_id<'a>(bytes: Bytes<'a>) -> Option<&'a [u8]> {
+    id_in_file(bytes, GNU)
+}
+
+/// The build id that Go gave a program, which is text; empty where there is none. None if this is no ELF file.
+pub fn go_build_id<'a>(bytes: Bytes<'a>) -> Option<&'a [u8]> {
+    id_in_file(bytes, GO)
+}
+
+fn id_in_file<'a>(bytes: Bytes<'a>, note: IdNote) -> Option<&'a [u8]> {
     match object::FileKind::parse(bytes).ok()? {
-        object::FileKind::Elf32 => build_id_in::<FileHeader32<Endianness>>(bytes),
-        object::FileKind::Elf64 => build_id_in::<FileHeader64<Endianness>>(bytes),
+        object::FileKind::Elf32 => id_in::<FileHeader32<Endianness>>(bytes, note),
+        object::FileKind::Elf64 => id_in::<FileHeader64<Endianness>>(bytes, note),
         _ => None,
     }
 }
 
-fn build_id_in<'a, H: FileHeader<Endian = Endianness>>(bytes: Bytes<'a>) -> Option<&'a [u8]> {
+fn id_in<'a, H: FileHeader<Endian = Endianness>>(bytes: Bytes<'a>, wanted: IdNote) -> Option<&'a [u8]> {
     let header = H::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
     let segments = header.program_headers(endian, bytes).ok()?;
     let in_segments = segments.iter().filter_map(|segment| segment.notes(endian, bytes).ok()?);
-    if let Some(id) = in_segments.into_iter().find_map(|mut notes| build_id_of(endian, &mut notes)) {
+    if let Some(id) = in_segments.into_iter().find_map(|mut notes| id_of(endian, &mut notes, wanted)) {
         return Some(id);
     }
     let sections = header.section_headers(endian, bytes).unwrap_or(&[]);
     let in_sections = sections.iter().filter_map(|section| section.notes(endian, bytes).ok()?);
-    Some(in_sections.into_iter().find_map(|mut notes| build_id_of(endian, &mut notes)).unwrap_or(&[]))
+    Some(in_sections.into_iter().find_map(|mut notes| id_of(endian, &mut notes, wanted)).unwrap_or(&[]))
 }
 
-fn build_id_of<'a, H: FileHeader>(
+fn id_of<'a, H: FileHeader>(
     endian: H::Endian,
     notes: &mut object::read::elf::NoteIterator<'a, H>,
+    (name, kind): IdNote,
 ) -> Option<&'a [u8]> {
     while let Ok(Some(note)) = notes.next() {
-        if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+        if note.name() == name && note.n_type(endian) == kind {
             return Some(note.desc()).filter(|id| !id.is_empty() && id.len() <= MAX_BUILD_ID);
         }
     }

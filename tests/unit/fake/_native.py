@@ -70,6 +70,15 @@ def build_id(source):
     return hashlib.sha1(content).hexdigest()
 
 
+def go_build_id(source):
+    """None of these is a Go program."""
+    return ""
+
+
+def go_build(fd):
+    return None
+
+
 def u32(*values):
     return array.array("I", values).tobytes()
 

@@ -1,0 +1,137 @@
+//! Go 1.18 and later, from outside: stripped programs too.
+//!
+//! [`Go::open`] finds the table of functions (`module`, `pclntab`), derives from the program's own code what the runtime
+//! keeps where (`derive`), and checks that against its goroutines (`live`). What does not fit is refused: no profile is
+//! better than a wrong one.
+
+pub mod buildinfo;
+pub mod derive;
+mod frames;
+pub mod goroutines;
+pub mod image;
+mod labels;
+pub mod live;
+pub mod module;
+pub mod pclntab;
+mod running;
+pub mod unwind;
+
+use crate::error::{Error, ErrorKind, ReadError};
+use crate::memory::Memory;
+use crate::target::Mapping;
+use crate::target::linux::Process;
+use buildinfo::BuildInfo;
+use derive::Code;
+use image::Image;
+use live::Shape;
+use module::NotGo;
+use pclntab::Pclntab;
+
+/// Functions that are treated specially, by FuncID or address.
+#[derive(Clone, Debug, Default)]
+pub struct Special {
+    /// FuncID of the wrappers that the compiler makes.
+    pub wrapper: u8,
+    /// FuncIDs of those that show a wrapper which they were called by.
+    pub panics: Vec<u8>,
+    /// FuncIDs of those that a signal handler calls as if the interrupted code had.
+    pub injected: Vec<u8>,
+    /// Address of goexit.
+    pub goexit: Option<u64>,
+}
+
+/// The Go of one process.
+pub struct Go<'a> {
+    /// Its module.
+    pub image: Image<'a>,
+    /// Its functions.
+    pub table: Pclntab,
+    /// How its goroutines look.
+    pub shape: Shape,
+    /// Functions that are treated specially.
+    pub ids: Special,
+    build: Option<BuildInfo>,
+}
+
+impl<'a> Go<'a> {
+    /// Finds Go in a process. An error of kind Unsupported where there is none, or none that is understood.
+    pub fn open(process: &'a Process, mappings: &[Mapping]) -> Result<Go<'a>, Error> {
+        let unsupported = |message: String, hint: &str| Error::new(ErrorKind::Unsupported, message, hint);
+        let mut found = None;
+        for image in Image::modules(process, mappings) {
+            match Go::in_image(process, image) {
+                Ok(go) => return Ok(go),
+                Err((NotGo::NoTable, _)) => {}
+                Err((NotGo::Unknown(reason), build)) => found = found.or(Some((reason, build))),
+            }
+        }
+        let (pid, name) = (process.pid, &process.name);
+        Err(match found {
+            None => unsupported(
+                format!(
+                    "process {pid} ({name}) is not a Go program, or one that was packed or changed after it was built"
+                ),
+                "programs of Go 1.18 and later can be read; others with remoteprof attach and dump",
+            ),
+            Some((reason, build)) => {
+                let version = build.map_or(String::new(), |build| format!(" ({})", build.version));
+                unsupported(
+                    format!("this Go version is not understood: {reason}{version}"),
+                    "report it with the output of go version -m; remoteprof attach does not need it",
+                )
+            }
+        })
+    }
+
+    /// Finds Go in one module.
+    pub fn in_image(memory: &dyn Memory, image: Image<'a>) -> Result<Go<'a>, (NotGo, Option<BuildInfo>)> {
+        let table = module::functions(&image).map_err(|reason| (reason, None))?;
+        let build = image.find(buildinfo::MAGIC, false).into_iter().find_map(|address| BuildInfo::at(&image, address));
+        let understood = (|| {
+            let code = Code::new(&image, &table);
+            let offsets = derive::derive(&code).map_err(NotGo::Unknown)?;
+            let shape = live::shape(memory, &image, &table, offsets).map_err(NotGo::Unknown)?;
+            let ids = special(&code, &table).ok_or(NotGo::Unknown("runtime.main"))?;
+            Ok((shape, ids))
+        })();
+        match understood {
+            Ok((shape, ids)) => Ok(Go { image, table, shape, ids, build }),
+            Err(reason) => Err((reason, build)),
+        }
+    }
+
+    /// Such as `go1.26.8`; "" = unknown.
+    pub fn version(&self) -> &str {
+        self.build.as_ref().map_or("", |build| &build.version)
+    }
+
+    /// The minor version of Go 1.
+    pub fn minor(&self) -> Option<u32> {
+        self.build.as_ref()?.minor()
+    }
+
+    /// The error for a process whose memory cannot be read any more.
+    pub fn unreadable(&self, process: &Process, error: ReadError) -> Error {
+        let (pid, name) = (process.pid, &process.name);
+        Error::new(
+            if error == ReadError::Gone { ErrorKind::NotFound } else { ErrorKind::Failed },
+            format!("cannot read process {pid} ({name}): {error}"),
+            "it may have ended, or have started another program, while it was read",
+        )
+    }
+}
+
+/// FuncIDs are numbers that change from version to version (internal/abi/symtab.go); that of wrappers is always the last.
+fn special(code: &Code<'_>, table: &Pclntab) -> Option<Special> {
+    let wrapper = (0..table.len()).filter_map(|index| table.function(index)).map(|(function, _)| function.id).max()?;
+    let ids = |names: &[&str]| -> Vec<u8> {
+        let found = names.iter().filter_map(|name| code.function(name));
+        found.map(|function| function.id).filter(|&id| id != 0).collect()
+    };
+    (code.function("runtime.main")?.id != wrapper).then(|| Special {
+        wrapper,
+        panics: ids(&["runtime.gopanic", "runtime.sigpanic", "runtime.panicwrap"]),
+        injected: ids(&["runtime.sigpanic", "runtime.asyncPreempt", "runtime.debugCallV2"]),
+        goexit: code.function("runtime.goexit").map(|function| function.entry),
+    })
+}

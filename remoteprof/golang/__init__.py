@@ -1,0 +1,1 @@
+"""Go programs, read from outside: their goroutines, and how they were built."""
