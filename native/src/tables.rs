@@ -266,7 +266,7 @@ impl Tables {
             let full = self.full_frame_id();
             key = RowKey { stack: self.stack(&[full]), state: State::Unknown, time: 0, ..key };
         }
-        if self.stack_frames(key.stack) == [0] {
+        if self.is_full(key.stack) {
             self.folded_samples += values.samples;
         }
         let row = self.rows.entry(key).or_default();
@@ -274,6 +274,11 @@ impl Tables {
         row.cpu += values.cpu;
         row.wall += values.wall;
         row.gil += values.gil;
+    }
+
+    /// Whether a stack is the one that stands for those that did not fit.
+    pub fn is_full(&self, stack: StackId) -> bool {
+        self.stack_frames(stack) == [0]
     }
 
     /// How many samples, and how many frames of others, did not fit and are shown as `[table full]`.

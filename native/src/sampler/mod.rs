@@ -10,7 +10,6 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind};
 use crate::protocol::{self, Command, Event, Options};
-use crate::runtime::go::goroutines::{self, Goroutines};
 use crate::target::launch::{self, Held, Restore};
 use crate::target::linux::{self, Process};
 use crate::target::procfs;
@@ -19,6 +18,7 @@ use crate::target::sys;
 mod census;
 mod cut;
 mod follow;
+mod goroutines;
 mod known;
 mod node;
 pub mod pace;
@@ -213,28 +213,12 @@ impl Sampler {
                 Command::Stop if self.options.is_some() => self.finish()?,
                 Command::Stop => {}
                 Command::Goroutines { pid, system } => {
-                    let event = match self.goroutines(pid, system) {
-                        Ok(found) => Event::Goroutines(Box::new(found)),
-                        Err(error) => Event::Failed(error),
-                    };
+                    let event = self.goroutines(pid, system).unwrap_or_else(Event::Failed);
                     self.say(&event)?;
                 }
             }
         }
         Ok(true)
-    }
-
-    /// Not while sampling: whatever stops is then a sample.
-    fn goroutines(&self, pid: u32, system: bool) -> Result<Goroutines, Error> {
-        if self.options.is_some() {
-            return Err(Error::new(
-                ErrorKind::Failed,
-                "a recording is under way",
-                "read goroutines before or after it",
-            ));
-        }
-        linux::check_not_traced(pid)?;
-        goroutines::read(pid, system)
     }
 
     fn add(&mut self, pid: u32, native: bool) -> Result<(), Error> {

@@ -306,8 +306,9 @@ impl Reader<'_> {
         if self.unlabelled > 0 {
             notes.push(format!("the labels of {} goroutines could not be read", self.unlabelled));
         }
-        if self.frames.tables.full() {
-            notes.push("there are more distinct stacks than are kept: some are [table full]".to_string());
+        let folded = self.rows.iter().filter(|row| self.frames.tables.is_full(row.stack)).count();
+        if folded > 0 {
+            notes.push(format!("{folded} goroutines have stacks that did not fit: they are under [table full]"));
         }
         self.rows.sort_unstable_by_key(|row| row.id);
         let columns = self.frames.tables.take(Vec::new());
