@@ -114,6 +114,8 @@ class Builder:
         times = columns["time"].cast("Q").tolist()
         kinds = ["samples", "cpu", "wall"] + ["gil"] * self._with_gil
         values = zip(*(columns[kind].cast("Q").tolist() for kind in kinds), strict=True)
+        # Each of these is made anew when it is asked for.
+        threads, states = batch.threads, batch.states
         labels: dict[tuple[int, int], tuple[Label, ...]] = {}
         samples = self._samples
         rows = zip(thread, stack_column, state, times, values, strict=True)
@@ -121,7 +123,7 @@ class Builder:
             of_row = labels.get((thread_index, state_index))
             if of_row is None:
                 of_row = labels[thread_index, state_index] = self._labels(
-                    batch, thread_index, batch.states[state_index]
+                    batch, *threads[thread_index], states[state_index]
                 )
             if time:
                 of_row = (*of_row, Label(TIME[0], time, TIME[1]))
@@ -132,8 +134,7 @@ class Builder:
             else:
                 sample.values = [before + new for before, new in zip(sample.values, row, strict=True)]
 
-    def _labels(self, batch: Batch, thread: int, state: str) -> tuple[Label, ...]:
-        tid, name = batch.threads[thread]
+    def _labels(self, batch: Batch, tid: int, name: str, state: str) -> tuple[Label, ...]:
         labels = [Label("pid", batch.pid)]
         if self._with_process and batch.process:
             labels.append(Label("process", batch.process))
