@@ -81,7 +81,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 fn look_around(table: &Pclntab, memory: &dyn Memory) {
-    let mut unwinder = Unwinder::new(table, Vec::new());
+    let mut unwinder = Unwinder::new(table, Vec::new(), None);
     for index in (0..table.len()).step_by(97) {
         let Some((function, end)) = table.function(index) else { continue };
         for pc in [function.entry, function.entry.wrapping_add(7), end.wrapping_sub(1)] {

@@ -79,8 +79,8 @@ def test_it_is_what_the_program_says_itself(version: str, flags: tuple[str, ...]
     assert profile.types == own_profile.types == [("goroutine", "count")]
     assert (profile.period, profile.period_type, profile.default_type) == (1, ("goroutine", "count"), "goroutine")
     counted, own_counted = stacks(profile), stacks(own_profile)
-    if version.startswith(("1.18", "1.19")):
-        # Go 1.18 does not know where functions begin, and writes no type arguments.
+    if version.startswith(("1.18", "1.20")):
+        # These write no type arguments, and Go 1.18 does not know where functions begin.
         assert _plain(counted) == _plain(own_counted)
     else:
         assert counted == own_counted
@@ -103,9 +103,10 @@ def _plain(found: Counter[Any]) -> Counter[Any]:
     return plain
 
 
-def test_running_goroutines_are_caught(tmp_path: Path) -> None:
-    with writing(tmp_path, build("goroutines"), 0, 2) as running:
-        for _ in range(5):
+@pytest.mark.parametrize(("flags", "cgo"), [((), False), (PIE, False), ((), True), (PIE, True)])
+def test_running_goroutines_are_caught(flags: tuple[str, ...], cgo: bool, tmp_path: Path) -> None:
+    with writing(tmp_path, build("goroutines", "local", *flags, cgo=cgo), 0, 2) as running:
+        for _ in range(3):
             ours = remoteprof("goroutines", running.pid, "--debug", 2)
             spinning = [part for part in blocks(ours.stdout) if "main.spin(...)" in part]
             assert len(spinning) == 2, ours.stdout
@@ -114,6 +115,23 @@ def test_running_goroutines_are_caught(tmp_path: Path) -> None:
                 re.match(r"goroutine \d+ \[(running|runnable|preempted)\]:\nmain.spin", part) for part in spinning
             )
             assert "[unreadable" not in ours.stdout and "[truncated]" not in ours.stdout
+
+
+def test_a_go_library_in_a_python(tmp_path: Path) -> None:
+    """Built as c-shared: its goroutines, one of which a thread of C waits in."""
+    library = build("goshared", "local", "-buildmode=c-shared", *STRIPPED, cgo=True)
+    parked: list[str] = []
+    with started(program("go_host.py", library)) as running:
+
+        def all_parked() -> bool:
+            ours = remoteprof("goroutines", running.pid, "--debug", 2)
+            assert (ours.status, ours.stderr) == (0, "")
+            parked[:] = [part for part in blocks(ours.stdout) if "main.park(...)" in part]
+            return len(parked) == 6 and all("[chan receive]:\n" in part for part in parked)
+
+        wait_until(all_parked, "five goroutines and a thread of C that wait")
+    called = [part for part in parked if "main.Block(...)" in part]
+    assert len(called) == 1 and "created by" not in called[0] and "[truncated]" not in called[0]
 
 
 def test_many_are_read(tmp_path: Path) -> None:
@@ -142,7 +160,7 @@ def test_dump_and_modules_of_a_go_program(tmp_path: Path) -> None:
         assert main["state"] == "syscall" and main["frames"][-1]["function"] == "runtime.main"
         assert any("thread_id" in one for one in told)
         modules = remoteprof("modules", running.pid)
-        assert f"{version_of('local')}; package goroutines; module goroutines" in modules.stdout
+        assert f"{version_of('local')}; package example.com/goroutines; module example.com/goroutines" in modules.stdout
         go = json.loads(remoteprof("modules", running.pid, "--json").stdout)[0]
     assert go["go"]["settings"]["-trimpath"] == "true" and go["go"]["settings"]["CGO_ENABLED"] == "0"
     told_id = subprocess.run(

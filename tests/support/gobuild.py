@@ -16,7 +16,7 @@ from support.targets import TARGETS
 
 INSTALLED = "local"
 _SHORT = ("1.18.10", "1.21.13", "1.23.12", INSTALLED)
-_LONG = ("1.18", "1.19.13", "1.20", "1.20.14", "1.21.0", "1.22.0", "1.22.12", "1.23.0", "1.24.0", "1.24.13", "1.25.0")
+_LONG = ("1.18", "1.20", "1.20.14", "1.21.0", "1.22.0", "1.22.12", "1.23.0", "1.24.0", "1.24.13", "1.25.0")
 VERSIONS = (*_SHORT, *_LONG) if LONG else _SHORT
 STRIPPED = ("-ldflags=-s -w",)
 PIE = ("-buildmode=pie",)

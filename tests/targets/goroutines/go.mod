@@ -1,3 +1,3 @@
-module goroutines
+module example.com/goroutines
 
 go 1.18

@@ -74,10 +74,11 @@ pub struct Code<'a> {
 }
 
 /// Functions that are looked for; the names of those in assembly may end in `.abi0`.
-const WANTED: [&str; 14] = [
+const WANTED: [&str; 15] = [
     "gogo",
     "runtime.debugCallV2",
     "runtime.casgstatus",
+    "runtime.cgocallback",
     "runtime.forEachG",
     "runtime.goexit",
     "runtime.gopanic",

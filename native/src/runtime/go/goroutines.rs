@@ -104,7 +104,7 @@ fn of(go: &Go<'_>, process: &Process, system: bool) -> Result<Goroutines, ReadEr
     let mut reader = Reader {
         go,
         process,
-        unwinder: Unwinder::new(&go.table, go.ids.injected.clone()),
+        unwinder: Unwinder::new(&go.table, go.ids.injected.clone(), go.ids.callback),
         frames: Frames::new(go),
         system,
         rows: Vec::new(),

@@ -232,7 +232,10 @@ fn plausible(g: &G, table: &Pclntab) -> bool {
     let stack = low < high && high - low <= MAX_STACK;
     let parked = !matches!(g.status, Status::Running | Status::CopyStack);
     let place = !parked || (table.find(pc).is_some() && low <= sp && sp < high);
-    stack && place && (1..1 << 48).contains(&g.id) && table.is_entry(g.start) && table.find(g.creator.0).is_some()
+    // What C called into Go on has neither (src/runtime/proc.go, oneNewExtraM).
+    let foreign = g.start == 0 && g.creator.0 == 0;
+    let created = foreign || (table.is_entry(g.start) && table.find(g.creator.0).is_some());
+    stack && place && created && (1..1 << 48).contains(&g.id)
 }
 
 /// Where g.gopc is: the place that holds an address of code in the most goroutines, while 16 bytes on a function begins.
@@ -240,6 +243,8 @@ fn gopc(memory: &dyn Memory, table: &Pclntab, offsets: &Offsets, addresses: &[u6
     let regions = addresses.iter().map(|&address| Region { address, size: SEARCHED as u32 }).collect();
     let pieces = Pieces::read(memory, regions).map_err(|_| "goroutines cannot be read")?;
     let mut votes = vec![0_usize; SEARCHED as usize / 8];
+    // Of those that C threads brought along, nobody is the creator.
+    let mut blanks = votes.clone();
     let mut live = 0;
     for index in 0..addresses.len() {
         let Some(bytes) = pieces.get(index) else { continue };
@@ -252,13 +257,17 @@ fn gopc(memory: &dyn Memory, table: &Pclntab, offsets: &Offsets, addresses: &[u6
         for at in (offsets.wait_reason as usize / 8 + 1)..votes.len() - 2 {
             if table.find(word(at)).is_some() && table.is_entry(word(at + 2)) {
                 votes[at] += 1;
+            } else if word(at) == 0 && word(at + 2) == 0 {
+                blanks[at] += 1;
             }
         }
     }
     let most = votes.iter().max().copied().unwrap_or(0);
     let mut best = votes.iter().enumerate().filter(|&(_, &count)| count == most);
     match (best.next(), best.next()) {
-        (Some((at, _)), None) if most > 0 && most * WRONG_SHARE >= live * (WRONG_SHARE - 1) => Ok(8 * at as u64),
+        (Some((at, _)), None) if most > 0 && (most + blanks[at]) * WRONG_SHARE >= live * (WRONG_SHARE - 1) => {
+            Ok(8 * at as u64)
+        }
         _ => Err("where goroutines were created is not found"),
     }
 }

@@ -36,6 +36,8 @@ pub struct Special {
     pub panics: Vec<u8>,
     /// FuncIDs of those that a signal handler calls as if the interrupted code had.
     pub injected: Vec<u8>,
+    /// FuncID of what C calls Go through.
+    pub callback: Option<u8>,
     /// Address of goexit.
     pub goexit: Option<u64>,
 }
@@ -132,6 +134,7 @@ fn special(code: &Code<'_>, table: &Pclntab) -> Option<Special> {
         wrapper,
         panics: ids(&["runtime.gopanic", "runtime.sigpanic", "runtime.panicwrap"]),
         injected: ids(&["runtime.sigpanic", "runtime.asyncPreempt", "runtime.debugCallV2"]),
+        callback: code.function("runtime.cgocallback").map(|function| function.id).filter(|&id| id != 0),
         goexit: code.function("runtime.goexit").map(|function| function.entry),
     })
 }

@@ -1,7 +1,7 @@
 //! Walking a Go stack by the runtime's own tables (pcsp): exact at every instruction, without frame pointers.
 //!
 //! The rules are those of src/runtime/traceback.go: a frame of flag TOPFRAME is the last; one of flag SPWRITE tells nothing
-//! of its caller; what stands under a call that a signal put in (sigpanic, asyncPreempt) is at the very pc, all others are
+//! of its caller, but cgocallback, which is on both of its stacks alike; what stands under a call that a signal put in (sigpanic, asyncPreempt) is at the very pc, all others are
 //! behind a call.
 
 use rustc_hash::FxHashMap;
@@ -50,13 +50,15 @@ pub struct Unwinder<'a> {
     table: &'a Pclntab,
     /// FuncIDs of the calls that signals put in.
     injected: Vec<u8>,
+    /// FuncID of cgocallback.
+    callback: Option<u8>,
     steps: FxHashMap<(u64, At), Option<Step>>,
 }
 
 impl<'a> Unwinder<'a> {
-    /// `injected`: FuncIDs of what signals call.
-    pub fn new(table: &'a Pclntab, injected: Vec<u8>) -> Self {
-        Unwinder { table, injected, steps: FxHashMap::default() }
+    /// `injected`: FuncIDs of what signals call; `callback`: that of cgocallback.
+    pub fn new(table: &'a Pclntab, injected: Vec<u8>, callback: Option<u8>) -> Self {
+        Unwinder { table, injected, callback, steps: FxHashMap::default() }
     }
 
     fn step(&mut self, pc: u64, at: At) -> Option<Step> {
@@ -76,7 +78,8 @@ impl<'a> Unwinder<'a> {
         let inside = if at == At::Instruction || pc == function.entry { pc } else { pc - 1 };
         let sized = if at == At::Return { inside } else { pc };
         let size = self.table.stack_size(&function, sized);
-        Some(Step { pc: inside, size, flags: function.flags, injected: self.injected.contains(&function.id) })
+        let flags = function.flags & if Some(function.id) == self.callback { !FLAG_SP_WRITE } else { !0 };
+        Some(Step { pc: inside, size, flags, injected: self.injected.contains(&function.id) })
     }
 
     /// Whether an address is in Go code.

@@ -1,0 +1,3 @@
+module example.com/goshared
+
+go 1.18
