@@ -54,13 +54,14 @@ def thread_stacks(batch: Batch, names: Names | None = None, native_all: bool = F
     rows = batch.rows
     thread, stack, state = (memoryview(rows[name]).cast("I") for name in ("thread", "stack", "state"))
     samples, gil = (memoryview(rows[name]).cast("Q") for name in ("samples", "gil"))
-    frames, mappings = batch.frames, batch.mappings
+    # Each of these is made anew when it is asked for.
+    frames, mappings, threads, states = batch.frames, batch.mappings, batch.threads, batch.states
     found: dict[int, ThreadStack] = {}
     for row in range(len(thread)):
         if not samples[row]:
             continue  # CPU time that no stack was seen for
-        tid, name = batch.threads[thread[row]]
-        one = found[tid] = ThreadStack(batch.pid, tid, name, batch.states[state[row]], gil[row] > 0)
+        tid, name = threads[thread[row]]
+        one = found[tid] = ThreadStack(batch.pid, tid, name, states[state[row]], gil[row] > 0)
         of_row = indices[starts[stack[row]] : starts[stack[row] + 1]].tolist()
         merged = native.merged(of_row)
         for index in of_row:

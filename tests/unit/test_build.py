@@ -164,3 +164,25 @@ def test_stacks_of_threads_leave_out_what_no_stack_was_seen_of(native):
         "address": 0,
         "module": "",
     }
+
+
+def test_what_a_batch_makes_anew_is_asked_for_once(native):
+    """However many threads there are: a batch of the sampler makes these lists at each access."""
+    count = 1000
+    rows = native.batch(7).rows
+    rows = {name: (native.u32 if name in ("thread", "stack", "state") else native.u64)(*[1] * count) for name in rows}
+    rows["thread"] = native.u32(*range(count))
+    rows["time"] = native.u64(*[0] * count)
+    asked = []
+
+    class Asked(type(native.batch(7))):
+        def __getattribute__(self, name):
+            if name in ("threads", "frames", "mappings", "states", "rows"):
+                asked.append(name)
+            return super().__getattribute__(name)
+
+    batch = Asked(**vars(native.batch(7, rows=rows, threads=[(7 + index, "many") for index in range(count)])))
+    asked.clear()
+    assert len(build([batch], 100).samples) == count
+    assert len(thread_stacks(batch)) == count
+    assert max(asked.count(name) for name in asked) < 10
