@@ -1,19 +1,28 @@
 //! Go programs to read: built by the installed Go and by versions that it fetches, each once.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 /// Removes the debug information and the symbols.
 pub const STRIPPED: &str = "-ldflags=-s -w";
+
+/// What was built: tests run side by side, and a program that runs must not be replaced.
+static BUILT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// tests/targets/goroutines, built by that version of Go ("local" = the installed one).
 pub fn build(version: &str, cgo: bool, flags: &[&str]) -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/targets/goroutines");
     let name: String = format!("go-{version}-{cgo}-{}", flags.join("")).replace(|c: char| !c.is_alphanumeric(), "_");
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    if built.contains(&out) {
+        return out;
+    }
     let toolchain = if version == "local" { version.to_string() } else { format!("go{version}") };
-    let built = Command::new("go")
+    let done = Command::new("go")
         .arg("build")
         .args(flags)
         .arg("-o")
@@ -25,7 +34,8 @@ pub fn build(version: &str, cgo: bool, flags: &[&str]) -> PathBuf {
         .env("CGO_ENABLED", if cgo { "1" } else { "0" })
         .output()
         .expect("go is needed: scripts/test installs it");
-    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    built.insert(out.clone());
     out
 }
 
