@@ -8,8 +8,10 @@ use crate::target::{Mapping, sys};
 
 /// First and longest wait between two attempts to find a runtime.
 pub const OPEN_WAIT_NS: (u64, u64) = (2_000_000, 100_000_000);
-/// The attempts may take one part in this many of our CPU time.
+/// The attempts may take one part in this many of our CPU time …
 const OPEN_SHARE: u64 = 20;
+/// … but the first ones after something new was mapped more: an interpreter starts in 10 ms, which are to be seen.
+const EAGER: (u32, u64) = (8, 3);
 /// The same of looks at what is mapped after them, and the longest wait between two.
 const SETTLED_SHARE: u64 = 500;
 const MAX_SETTLED_NS: u64 = 2_000_000_000;
@@ -66,7 +68,8 @@ impl Subject {
         }
         let (mut share, mut longest) = (SETTLED_SHARE, MAX_SETTLED_NS);
         if self.runtime_attempts < OPEN_ATTEMPTS {
-            (share, longest) = (OPEN_SHARE, OPEN_WAIT_NS.1);
+            let eager = self.runtime_attempts < EAGER.0;
+            (share, longest) = (if eager { EAGER.1 } else { OPEN_SHARE }, OPEN_WAIT_NS.1);
             self.runtime_attempts += 1;
             if let Err(error) = self.open_runtime_in(mappings) {
                 self.runtime_attempts = OPEN_ATTEMPTS;
