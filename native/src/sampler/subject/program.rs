@@ -67,8 +67,8 @@ impl Subject {
             self.runtime_attempts = 0;
         }
         let (mut share, mut longest) = (SETTLED_SHARE, MAX_SETTLED_NS);
+        let eager = self.runtime_attempts < EAGER.0;
         if self.runtime_attempts < OPEN_ATTEMPTS {
-            let eager = self.runtime_attempts < EAGER.0;
             (share, longest) = (if eager { EAGER.1 } else { OPEN_SHARE }, OPEN_WAIT_NS.1);
             self.runtime_attempts += 1;
             if let Err(error) = self.open_runtime_in(mappings) {
@@ -79,7 +79,9 @@ impl Subject {
         // A program with much to look through is looked at less often.
         let cost = sys::thread_cpu_ns().saturating_sub(began);
         self.next_open = sys::monotonic_ns() + self.open_wait.max((cost * share).min(longest));
-        self.open_wait = (self.open_wait * 3 / 2).min(OPEN_WAIT_NS.1);
+        if !eager {
+            self.open_wait = (self.open_wait * 3 / 2).min(OPEN_WAIT_NS.1);
+        }
     }
 
     /// Whether it still runs the same program.
