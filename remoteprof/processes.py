@@ -183,13 +183,13 @@ class Processes:
 
     def _look(self, process: Process) -> None:
         from remoteprof._native import Target
-        from remoteprof.modules import Reader
+        from remoteprof.modules import reader_of
 
         # What cannot be looked at now was seen before, or is met while sampling.
         with contextlib.suppress(RemoteprofError, OSError):
             target = Target(process.pid)
             if process.reader is None:
-                process.reader = Reader(target, self._ids)
+                process.reader = reader_of(target, self._ids)
             elif process.reader.target.start_time != target.start_time:
                 return
             process.reader.look()
@@ -197,10 +197,10 @@ class Processes:
                 self._symbols_of(process, process.reader).look(process.reader.mappings())
 
     def _symbols_of(self, process: Process, reader: Reader) -> Symbols:
-        from remoteprof.symbols import Symbols
+        from remoteprof.symbols import symbols_of
 
         if process.symbols is None:
-            process.symbols = Symbols(reader.target, reader)
+            process.symbols = symbols_of(reader.target, reader)
         return process.symbols
 
     def settle(self, window: Window, modules: bool) -> Settled:
@@ -229,6 +229,8 @@ class Processes:
             found = settled.modules.setdefault(process.pid, [])
             found.extend(module for module in process.reader.modules() if module not in found)
             unreadable[process.pid] = process.reader.unreadable
+            if process.reader.trouble:
+                settled.notes.append(f"pid {process.pid}: {process.reader.trouble}")
             settled.names.append(self._names(batch, self._symbols_of(process, process.reader)) if self._native else {})
         for pid, count in unreadable.items():
             if count:
@@ -237,11 +239,18 @@ class Processes:
     def _names(self, batch: Batch, symbols: Symbols) -> Names:
         """The functions at every native frame of a batch, by its mapping and address. What one process has told of a
         file is true of all that run it."""
+        from remoteprof.symbols import Line
+
         places: dict[int, set[int]] = {}
-        for kind, _, _, _, _, address, mapping in batch.frames:
-            if kind in ("native", "loop"):
-                places.setdefault(mapping, set()).add(address)
         names: Names = {}
+        told = dict(batch.lines)
+        for index, (kind, _, _, _, _, address, mapping) in enumerate(batch.frames):
+            if index in told:
+                names[mapping, address] = [
+                    Line(name, name, file, line, 0, start_line) for name, file, line, start_line in told[index]
+                ]
+            elif kind in ("native", "loop"):
+                places.setdefault(mapping, set()).add(address)
         mappings = batch.mappings
         for index, addresses in places.items():
             # One at a time: over the time of a recording the same addresses may have belonged to several.
@@ -279,7 +288,7 @@ def _own_vdso() -> bytes:
 
 
 def _ended(batch: Batch, vdso: bytes, ids: dict[tuple[str, int, str], str]) -> Reader:
-    from remoteprof.modules import Reader
+    from remoteprof.modules import reader_of
 
     place = next((mapping.start for mapping in batch.mappings if mapping.path == VDSO), 0)
-    return Reader(cast("Target", Ended(batch.pid, place, vdso)), ids)
+    return reader_of(cast("Target", Ended(batch.pid, place, vdso)), ids)

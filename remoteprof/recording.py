@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from remoteprof import stats as statistics
+from remoteprof.process import host
 
 if TYPE_CHECKING:
     from remoteprof._native import Batch
@@ -120,8 +121,7 @@ class Recording:
         return profile
 
     def _facts(self) -> list[str]:
-        system = os.uname()
-        facts = [f"host: {system.sysname} {system.release} {system.machine}, {os.cpu_count()} CPUs"]
+        facts = [f"host: {host()}, {os.cpu_count()} CPUs"]
         for batch in self.batches:
             facts.append(f"target: {batch.process} (pid {batch.pid}){', ' if batch.runtime else ''}{batch.runtime}")
         return list(dict.fromkeys(facts))

@@ -14,15 +14,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from remoteprof.errors import RemoteprofError, SamplerDied
-from remoteprof.process import cpu_time_ns, peak_memory
-
-if TYPE_CHECKING:
-    from remoteprof._native import Event, Link
+from remoteprof.errors import PermissionDenied, RemoteprofError, SamplerDied
+from remoteprof.sampler_process import SamplerProcess, death
 
 PATIENCE = 2.0
 """Seconds that a sampler gets to end by itself once its socket is closed."""
@@ -37,7 +32,7 @@ except ConnectionError:
 _PR_SET_PTRACER = 0x59616D61
 
 
-class Sampler:
+class Sampler(SamplerProcess):
     """A sampler process, from construction to close(). Leaves no thread, signal handler or child behind."""
 
     def __init__(self, *, terminal: bool = False) -> None:
@@ -54,7 +49,7 @@ class Sampler:
         code = _SAMPLER.format(folder=folder, fd=theirs.fileno())
         try:
             theirs.set_inheritable(True)
-            self._process = subprocess.Popen(
+            process = subprocess.Popen(
                 # Isolated and without site: it imports nothing but the native module.
                 [sys.executable, "-I", "-S", "-c", code],
                 close_fds=not terminal,
@@ -68,20 +63,8 @@ class Sampler:
         finally:
             theirs.close()
         with ours:
-            self._link: Link | None = _native.Link(ours.fileno())  # which keeps a descriptor of its own
-        self._cpu_ns = 0
-        self._peak_memory = 0
+            super().__init__(process, _native.Link(ours.fileno()))  # which keeps a descriptor of its own
         self._tracer_allowed = False
-
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
-    def ask(self, request: Callable[[Link], None]) -> None:
-        """Sends a request, such as `lambda link: link.stop()`. Raises SamplerDied."""
-        with self._alive() as link:
-            request(link)
 
     def allow_tracing_us(self) -> None:
         """Lets the sampler trace this very process where Yama would not (scope 1)."""
@@ -90,39 +73,20 @@ class Sampler:
                 ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PTRACER, ctypes.c_ulong(self.pid), 0, 0, 0)
                 self._tracer_allowed = True
 
-    def receive(self, timeout: float) -> Event | None:
-        """Its next event; None after `timeout` seconds or when a signal arrived. Raises SamplerDied."""
-        with self._alive() as link:
-            return link.receive(timeout)
-
-    @contextlib.contextmanager
-    def _alive(self) -> Iterator[Link]:
-        if self._link is None:
-            raise self._death()
-        try:
-            yield self._link
-        except (EOFError, ConnectionError) as error:
-            self.close()
-            raise self._death() from error
+    def launch(self, arguments: list[bytes], environment: list[bytes], stops: bool) -> None:
+        """Asks it to fork CMD and to hold it; `stops`: threads will be stopped. Raises SamplerDied."""
+        self.ask(lambda link: link.launch(arguments, environment, stops))
 
     def _death(self) -> SamplerDied:
         status = self._process.returncode or 0
+        if status == -signal.SIGSYS:
+            from remoteprof._native import NO_FILTER
+
+            died = SamplerDied("a seccomp filter ended the sampler process at a system call", NO_FILTER)
+            died.exit_code = PermissionDenied.exit_code
+            return died
         how = f"was ended by {_signal_name(-status)}" if status < 0 else f"ended with status {status}"
-        return SamplerDied(
-            f"the sampler process {how}", "the target is unharmed; try again, and report it if it recurs"
-        )
-
-    def cpu_ns(self) -> int:
-        """CPU time of the sampler process so far; of one that has ended, all of it."""
-        if self._process.returncode is None:
-            self._cpu_ns = cpu_time_ns(self.pid) or self._cpu_ns
-        return self._cpu_ns
-
-    def peak_memory(self) -> int:
-        """The largest resident size of the sampler process so far, bytes."""
-        if self._process.returncode is None:
-            self._peak_memory = max(peak_memory(self.pid), self._peak_memory)
-        return self._peak_memory
+        return death(how)
 
     def close(self) -> None:
         """Ends the sampler process, by force if it does not end by itself, and reaps it. May be called twice."""

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from remoteprof.errors import RemoteprofError, UsageError
-from remoteprof.process import peak_memory
+from remoteprof.process import clock_ns, peak_memory
 from remoteprof.processes import Processes, Window
 from remoteprof.recording import Recording
-from remoteprof.sampler import Sampler
+
+if sys.platform == "win32":
+    from remoteprof.nt.sampler import Sampler
+else:
+    from remoteprof.sampler import Sampler
 
 if TYPE_CHECKING:
     from remoteprof._native import Event
@@ -25,6 +30,10 @@ MAX_RATE = 1e6
 """Hz; a period of a microsecond is below what a sample costs."""
 MIN_STACK, MAX_STACK = 16 << 10, 2 << 20
 """Bounds on the bytes of one native stack that are copied."""
+MAX_PAUSE_NS = 1_000_000
+"""That a running thread is stopped for at most while its stack is copied, unless something else is said."""
+LOCALS_PAUSE = 0.01
+"""Seconds that a running thread is stopped for at most while its variables are read, unless something else is said."""
 _WAIT = 0.25
 """Seconds that a wait for an event lasts at most: how late a request to stop may be seen."""
 
@@ -39,7 +48,7 @@ class Options:
     idle: bool = True
     native: bool = True
     nonblocking: bool = False
-    max_pause_ns: int = 1_000_000
+    max_pause_ns: int = MAX_PAUSE_NS
     native_all: bool = False
     """Show the frames of the interpreter's own machinery too."""
     max_stack: int = 512 << 10
@@ -50,6 +59,8 @@ class Options:
     """Only those whose name this regular expression is found in; "" = all."""
     times: bool = False
     """Keep each sample with its time, as the label `time`."""
+    locals_pause_ns: int = 0
+    """Read the variables of Python frames; a running thread is stopped for this long for it, at most. 0 = not."""
 
     def __post_init__(self) -> None:
         if not 0 < self.rate <= MAX_RATE:
@@ -58,7 +69,7 @@ class Options:
             )
         if self.duration_ns < 0 or self.duration_ns >= 1 << 63:
             raise UsageError("a duration must be positive", "for example 10s")
-        if not 0 < self.max_pause_ns < 1 << 63:
+        if not (0 < self.max_pause_ns < 1 << 63 and 0 <= self.locals_pause_ns < 1 << 63):
             raise UsageError("a longest pause must be positive", "for example 1ms")
         if not MIN_STACK <= self.max_stack <= MAX_STACK:
             raise UsageError(f"{self.max_stack} bytes of stack are not possible", "give 16KiB to 2MiB")
@@ -87,10 +98,10 @@ class Session:
         self.options = options
         self.sampler: Sampler = Sampler(terminal=terminal) if after is None else after.sampler
         self.exit_status: int | None = None
-        """The wait status of a launched CMD, once it has ended."""
+        """The wait status of a launched CMD, on Windows its exit code, once it has ended."""
         self.failure: RemoteprofError | None = None
         """Why a launched CMD could not be profiled."""
-        self._since_ns = time.monotonic_ns() if since_ns is None else since_ns
+        self._since_ns = clock_ns() if since_ns is None else since_ns
         self._roots: list[int] = []
         self._launched = 0
         self._processes: Processes = Processes(options.native, None if after is None else after._processes)
@@ -131,9 +142,12 @@ class Session:
         self._expect_added()
 
     def launch(self, arguments: list[bytes], environment: list[bytes]) -> int:
-        """Forks CMD, held before its first instruction until start(); gives its pid. Raises as attach()."""
-        self.sampler.ask(lambda link: link.launch(arguments, environment))
+        """Starts CMD, held before its first instruction until start(); gives its pid. Raises as attach(), and on
+        Windows, where `environment` has to be that of this process, OSError."""
+        self.sampler.launch(arguments, environment, not self.options.nonblocking)
         self._launched = self._expect_added()
+        if sys.platform == "win32":
+            self.sampler.launched()
         return self._launched
 
     def _expect_added(self) -> int:
@@ -163,6 +177,7 @@ class Session:
                 options.children,
                 options.children_match,
                 options.times,
+                options.locals_pause_ns,
             )
         )
 
@@ -228,6 +243,8 @@ class Session:
 
     def wait(self) -> int:
         """Waits until the launched CMD has ended; gives its wait status. Raises SamplerDied."""
+        if sys.platform == "win32" and self.exit_status is None:
+            self.exit_status = self.sampler.wait_for_command()
         while self.exit_status is None:
             event = self.sampler.receive(_WAIT)
             if event is not None:
@@ -286,7 +303,7 @@ def record(
 
     Raises UsageError, ProcessNotFound, PermissionDenied, AlreadyTraced, NothingToProfile or SamplerDied.
     """
-    began = time.monotonic_ns()
+    began = clock_ns()
     cpu = time.thread_time_ns()
     if not duration > 0:
         raise UsageError("a duration must be positive", "give seconds")
@@ -311,13 +328,38 @@ def record(
     return profile
 
 
-def dump(pid: int, *, native: bool = True, native_all: bool = False) -> list[ThreadStack]:
-    """The stack of every thread of process `pid`, once. Raises as record()."""
-    with Session(Options(max_ticks=1, native=native)) as session:
+def dump(
+    pid: int,
+    *,
+    native: bool = True,
+    native_all: bool = False,
+    locals: bool = False,
+    max_pause: float = LOCALS_PAUSE,
+) -> list[ThreadStack]:
+    """The stack of every thread of process `pid`, once.
+
+    locals: also the variables of each Python frame (`Frame.locals`), with their values as text, as repr() has it within
+    bounds; nothing of the process runs for it. max_pause: seconds that a running thread is stopped for at most to read
+    them. Raises as record().
+    """
+    with Session(look_once(native, locals, max_pause)) as session:
         session.attach(pid)
         session.start()
         recording = session.run(modules=native)
     return thread_stacks_of(recording, native_all)
+
+
+def look_once(native: bool, locals: bool, max_pause: float) -> Options:
+    """The options of a dump, whose arguments these are."""
+    if locals and not max_pause > 0:
+        raise UsageError("a longest pause must be positive", "give seconds")
+    if not locals:
+        options = Options(max_ticks=1, native=native)
+        # A first look has nothing to go by, and on Windows each piece of memory is a call of its own.
+        return replace(options, max_pause_ns=100_000_000) if sys.platform == "win32" else options
+    pause = round(max_pause * 1e9)
+    # Whoever allows longer stops wants no stack that was cut for its time.
+    return Options(max_ticks=1, native=native, max_pause_ns=max(MAX_PAUSE_NS, pause), locals_pause_ns=max(pause, 1))
 
 
 def thread_stacks_of(recording: Recording, native_all: bool) -> list[ThreadStack]:

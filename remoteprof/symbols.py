@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from io import FileIO
 from typing import TYPE_CHECKING, NamedTuple
 
 from remoteprof import _native
 from remoteprof.errors import RemoteprofError
-from remoteprof.modules import VDSO_MAX, Module, Reader
+from remoteprof.modules import VDSO_MAX, Module, Reader, reader_of
 from remoteprof.modules.elf import is_mapped, open_regular
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     Mapping = _native.Mapping | MapsLine
 
+MAX_PERF_MAP = 64 << 20
+"""Most bytes that are read of one perf map."""
 MAX_KEPT = 50_000
 """Most addresses of one process whose names are kept; then they are found anew."""
 HEAD_MAX = 1 << 14
@@ -90,10 +93,10 @@ class Symbols:
 
     def __init__(self, target: _native.Target, reader: Reader | None = None) -> None:
         self._target = target
-        self._reader = reader or Reader(target)
+        self._reader = reader or reader_of(target)
         self._known: dict[tuple[int, int, int, str], dict[int, list[Line]]] = {}
         self._sources: dict[tuple[str, int, str], Sources] = {}
-        self._perf_map: bytes | None = None
+        self._perf_map: FileIO | None = None
         self._jit_dump: FileIO | None = None
         self._vdso = b""
         self._jit: dict[int, list[Line]] = {}
@@ -107,9 +110,9 @@ class Symbols:
 
     def look(self, mappings: Iterable[Mapping] = ()) -> None:
         """Reads now what cannot be read any more when the process has ended: the vDSO, build ids of `mappings` as they
-        are in memory, the perf map as it is so far."""
+        are in memory; and opens the perf map, which is written on."""
         with contextlib.suppress(OSError, RemoteprofError):
-            self._read_perf_map()
+            self._open_perf_map()
         mappings = list(mappings)
         self._open_jit_dump(mappings)
         if len(self._ids) > MAX_KEPT:
@@ -173,7 +176,7 @@ class Symbols:
             image = self._image(mapping)
             return self._symbolize(mapping, image, addresses, "") if image else [[] for _ in addresses]
         if not mapping.path.startswith("/"):
-            return [[] for _ in addresses]
+            return self._of_module(mapping, addresses)
         self._look_at_ids([mapping])
         build_id = self._ids[mapping.device, mapping.inode, mapping.path]
         descriptor = self._open(mapping)
@@ -184,6 +187,10 @@ class Symbols:
             return self._symbolize(mapping, descriptor, addresses, build_id)
         finally:
             os.close(descriptor)
+
+    def _of_module(self, mapping: Mapping, addresses: list[int]) -> list[list[Line]]:
+        """The functions in what is no file of this system: none are known."""
+        return [[] for _ in addresses]
 
     def _symbolize(
         self, mapping: Mapping, source: int | bytes, addresses: list[int], build_id: str, debug_file: int = -1
@@ -265,11 +272,20 @@ class Symbols:
                         head = self._target.read(mapping.start, min(mapping.end - mapping.start, HEAD_MAX))
                         self._ids[key] = _native.build_id(head)
 
-    def _read_perf_map(self) -> bytes:
+    def _open_perf_map(self) -> None:
         # The pid may be another process's by now.
         if _native.Target(self._target.pid).start_time == self._target.start_time:
-            self._perf_map = _native.perf_map(self._target.pid)
-        return self._perf_map or b""
+            self._perf_map = FileIO(_native.perf_map(self._target.pid))
+
+    def _read_perf_map(self) -> bytes:
+        """As it is now, or as its process left it."""
+        with contextlib.suppress(OSError, RemoteprofError):
+            self._open_perf_map()
+        if self._perf_map is not None:
+            with contextlib.suppress(OSError):
+                self._perf_map.seek(0)
+                return self._perf_map.read(MAX_PERF_MAP)
+        return b""
 
     def _open_jit_dump(self, mappings: Iterable[Mapping]) -> None:
         """A jitdump is mapped executable by who writes it, for perf to see; it is read when there are addresses."""
@@ -284,9 +300,7 @@ class Symbols:
         if new:
             self._kept += len(new)
             # Written while the program runs: what was read before may lack the newest code.
-            with contextlib.suppress(OSError, RemoteprofError):
-                self._read_perf_map()
-            for address, name in zip(new, _native.perf_map_names(self._perf_map or b"", new), strict=True):
+            for address, name in zip(new, _native.perf_map_names(self._read_perf_map(), new), strict=True):
                 self._jit[address] = [Line(name, name, "", 0, 0, 0)] if name else []
             # It knows lines too.
             if self._jit_dump is None:
@@ -303,13 +317,22 @@ class Symbols:
         return {address: self._jit[address] for address in addresses if self._jit[address]}
 
 
+def symbols_of(target: _native.Target, reader: Reader | None = None) -> Symbols:
+    """The names of one process's native code, for this system; arguments as of Symbols."""
+    if sys.platform == "win32":
+        from remoteprof.nt.symbols import ModuleSymbols
+
+        return ModuleSymbols(target, reader)
+    return Symbols(target, reader)
+
+
 def sources_of(pid: int) -> list[tuple[Module, Sources]]:
     """What is mapped into process `pid` now, the main binary first, and what is known of each module. Raises
     ProcessNotFound, PermissionDenied."""
     target = _native.Target(pid)
-    reader = Reader(target)
+    reader = reader_of(target)
     reader.look()
-    symbols = Symbols(target, reader)
+    symbols = symbols_of(target, reader)
     mappings = {mapping.start: mapping for mapping in reader.mappings()}
     return [
         (module, symbols.sources(mappings[module.start]) if module.start in mappings else Sources())

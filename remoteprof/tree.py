@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from remoteprof.errors import ProcessNotFound, RemoteprofError, SamplerDied
-from remoteprof.session import Options, Session, thread_stacks_of
+from remoteprof.session import LOCALS_PAUSE, Session, look_once, thread_stacks_of
 
 if TYPE_CHECKING:
     import psutil
@@ -41,13 +41,20 @@ class ProcessStacks:
         }
 
 
-def dump_tree(pid: int, *, native: bool = True, native_all: bool = False) -> list[ProcessStacks]:
+def dump_tree(
+    pid: int,
+    *,
+    native: bool = True,
+    native_all: bool = False,
+    locals: bool = False,
+    max_pause: float = LOCALS_PAUSE,
+) -> list[ProcessStacks]:
     """The stacks of process `pid` and all its descendants, read in one round; parents before their children.
 
     A descendant that cannot be read has an `error`; those over MAX_PROCESSES have that of being too many. This process,
     and what runs below it, is left out where it is a descendant. Raises as dump() does for `pid` itself.
     """
-    with Session(Options(max_ticks=1, native=native)) as session:
+    with Session(look_once(native, locals, max_pause)) as session:
         session.attach(pid)
         found = _processes(pid)
         for count, process in enumerate(found[1:], 1):

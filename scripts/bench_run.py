@@ -20,7 +20,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import bench_go
 import bench_native
+import bench_threads
 import psutil
 from bench_tools import TARGET_CORE, TOOLS, Tool
 from support import legal
@@ -118,18 +120,20 @@ def slowdowns(rate: int, directory: Path) -> dict[str, float]:
 
 
 def wrong_stacks(tool: Tool, rate: int, directory: Path) -> dict[str, float]:
-    """The share of stacks that the generated program could not have had, in percent."""
+    """The shares of samples, in percent, that the generated program could not have had, and that say they are cut."""
     table = legal.generate(directory / "generated.py")
     with started([sys.executable, table.path]) as target:
         pinned(target.pid)
         run = tool.record(target.pid, rate, 5, directory)
-    counted = [(frames, weight if not tool.ours else 1.0) for frames, weight in run.stacks]
-    if tool.native:
+    cut = sum(stack.samples for stack in run.stacks if stack.cut)
+    wrong = 0.0
+    for stack in run.stacks:
         # Of the native frames each tool shows its own choice; the calls of Python are what can be judged.
-        counted = [([frame for frame in frames if frame.file.endswith(".py")], weight) for frames, weight in counted]
-    whole = sum(weight for _, weight in counted)
-    wrong = sum(weight for frames, weight in counted if not frames or legal.fault(table, frames))
-    return {"wrong_percent": 100 * wrong / whole if whole else float("nan"), "oracle_samples": run.samples}
+        python = [frame for frame in stack.frames if frame.file.endswith(".py")] if tool.native else stack.frames
+        if not stack.cut and (not python or legal.fault(table, python)):
+            wrong += stack.samples
+    whole = sum(stack.samples for stack in run.stacks) or float("nan")
+    return {"wrong_percent": 100 * wrong / whole, "cut_percent": 100 * cut / whole, "oracle_samples": run.samples}
 
 
 def share_error(tool: Tool, rate: int, directory: Path) -> float:
@@ -138,10 +142,11 @@ def share_error(tool: Tool, rate: int, directory: Path) -> float:
         pinned(target.pid)
         run = tool.record(target.pid, rate, 8, directory)
         measured = json.loads(target.terminate())
-    total = sum(weight for _, weight in run.stacks)
+    total = sum(stack.cpu for stack in run.stacks)
     error = 0.0
     for name in ("half", "third", "seventh", "rest"):
-        share = sum(weight for frames, weight in run.stacks if any(frame.name == name for frame in frames)) / total
+        with_it = (stack.cpu for stack in run.stacks if any(frame.name == name for frame in stack.frames))
+        share = sum(with_it) / total
         error = max(error, abs(share - measured["spent"][name] / measured["total"]))
     return 100 * error
 
@@ -168,6 +173,7 @@ COLUMNS = (
     ("CPU µs/sample", "cpu_us_per_sample", "{:.1f}"),
     ("slowdown %", "slowdown_percent", "{:.1f}"),
     ("wrong %", "wrong_percent", "{:.2f}"),
+    ("cut %", "cut_percent", "{:.2f}"),
     ("share error", "share_error_points", "{:.2f}"),
     ("peak MiB", "peak_rss_bytes", "{:.0f}"),
     ("start-up CPU s", "startup_cpu_s", "{:.2f}"),
@@ -222,10 +228,14 @@ def main() -> None:
                 print(f"{tool.name} at {rate} Hz: done", file=sys.stderr)
         result: dict[str, Any] = {"python": sys.version.split()[0], "load": os.getloadavg(), "rows": rows}
         result["native"] = bench_native.rows(directory)
+        result["threads"] = bench_threads.rows(directory)
+        result["go"] = bench_go.rows(directory)
         if given.long:
             result["memory"] = memory_over_time(directory, 10)
     print(table(rows))
     print(bench_native.table(result["native"]))
+    print(bench_threads.table(result["threads"]))
+    print(bench_go.table(result["go"]))
     if given.long:
         print(f"memory over ten minutes: {result['memory']['growth_bytes'] / 2**20:+.2f} MiB")
     given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -21,14 +21,25 @@ TARGET_CORE, TOOL_CORE = 0, 1
 
 
 @dataclass
+class Stack:
+    """Frames root first, and what they stand for: samples, and CPU time (samples where a tool has none)."""
+
+    frames: list[Frame]
+    samples: float
+    cpu: float
+    cut: bool = False
+    """The tool says that it is not whole."""
+
+
+@dataclass
 class Run:
-    """One recording by one tool. Stacks are root first, each with the samples (or CPU) that it stands for."""
+    """One recording by one tool."""
 
     samples: int
     cpu_seconds: float
     wall_seconds: float
     peak_rss: int
-    stacks: list[tuple[list[Frame], float]] = field(default_factory=list)
+    stacks: list[Stack] = field(default_factory=list)
     first_sample_ms: float = 0.0
     pause_p50_us: float = 0.0
     pause_p99_us: float = 0.0
@@ -108,14 +119,15 @@ class Tool:
             run.pause_p50_us, run.pause_p99_us = stats["pause_us"]["p50"], stats["pause_us"]["p99"]
             for sample in pprof.load(output).samples:
                 if sample.values["samples"]:
-                    run.stacks.append((sample.python(), sample.values["cpu"]))
+                    cut = any(frame.name.startswith(("[truncated]", "[unreadable")) for frame in sample.frames)
+                    run.stacks.append(Stack(sample.python(), sample.values["samples"], sample.values["cpu"], cut))
         else:
             run.stacks = list(raw_stacks(output))
-            run.samples = int(sum(count for _, count in run.stacks))
+            run.samples = int(sum(stack.samples for stack in run.stacks))
         return run
 
 
-def raw_stacks(path: Path) -> Iterator[tuple[list[Frame], float]]:
+def raw_stacks(path: Path) -> Iterator[Stack]:
     """py-spy's raw format: `function (file:line);… COUNT`, root first."""
     for line in path.read_text(encoding="utf-8").splitlines():
         stack, _, count = line.rpartition(" ")
@@ -127,7 +139,7 @@ def raw_stacks(path: Path) -> Iterator[tuple[list[Frame], float]]:
                 frames.append(Frame(name, found[1], found[2], int(found[3] or 0), 0, 0))
             elif not part.startswith(("process ", "thread ")):
                 frames.append(Frame(part, part, "", 0, 0, 0))
-        yield frames, float(count)
+        yield Stack(frames, float(count), float(count))
 
 
 TOOLS = (

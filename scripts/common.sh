@@ -44,3 +44,21 @@ apt_install() {
     fi
     rm -f "$log"
 }
+
+# Puts cargo on the PATH: that of the user, or else the one that scripts/setup fetched.
+use_rust() {
+    PATH="$HOME/.cargo/bin:$PATH"
+    if [ -x .cache/rust/cargo/bin/cargo ]; then
+        export CARGO_HOME="$PWD/.cache/rust/cargo" RUSTUP_HOME="$PWD/.cache/rust/rustup"
+        PATH="$CARGO_HOME/bin:$PATH"
+    fi
+}
+
+# rust_library TARGET: installs Rust's library for another system.
+rust_library() {
+    if [ ! -d "$(rustc --print target-libdir --target "$1" 2>/dev/null)" ]; then
+        command -v rustup >/dev/null || die "Rust's library for $1 is missing, and there is no rustup to install it with"
+        say "installing Rust's library for $1 (rustup)"
+        rustup target add "$1" || die "Rust's library for $1 could not be installed"
+    fi
+}

@@ -1,10 +1,9 @@
-//! Mutations that stay within one part of an ELF file: most of a file is code, which nobody reads.
+//! Mutations that stay within some parts of an input: most of a file is code, which nobody reads.
 
-use crate::entries::Part;
+use std::ops::Range;
 
-/// Changes one of the part's ranges, in place; now and then anything.
-pub fn within(part: Part, data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
-    let ranges = part.ranges(&data[..size]);
+/// Changes one of the ranges, in place; now and then anything.
+pub fn within(ranges: &[Range<usize>], data: &mut [u8], size: usize, max_size: usize, seed: u32) -> usize {
     if ranges.is_empty() || seed.is_multiple_of(64) {
         return libfuzzer_sys::fuzzer_mutate(data, size, max_size);
     }

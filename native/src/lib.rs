@@ -4,8 +4,13 @@ pub mod clock;
 pub mod elf_symbols;
 pub mod error;
 pub mod memory;
+pub mod pe;
 pub mod protocol;
 pub mod runtime;
+#[cfg(unix)]
+pub mod sampler;
+#[cfg(windows)]
+#[path = "sampler/windows.rs"]
 pub mod sampler;
 pub mod stack;
 pub mod stats;

@@ -10,6 +10,8 @@ use crate::target::sys;
 
 /// Most bytes one [`Snapshot`] may hold.
 pub const MAX_SNAPSHOT_BYTES: usize = 4 << 20;
+/// Most regions that are worth one [`Memory::read_regions`]: one process_vm_readv takes as many (IOV_MAX).
+pub const MAX_REGIONS_PER_CALL: usize = 1024;
 /// Most bytes of one remote string.
 pub const MAX_STRING_BYTES: usize = 16 << 10;
 
@@ -66,6 +68,16 @@ pub trait Memory {
     }
 }
 
+impl<M: Memory + ?Sized> Memory for &M {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        (**self).read(address, buffer)
+    }
+
+    fn read_regions(&self, regions: &[Region], buffer: &mut [u8]) -> Result<usize, ReadError> {
+        (**self).read_regions(regions, buffer)
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Span {
     address: u64,
@@ -79,21 +91,23 @@ impl Span {
     }
 }
 
-/// How long this thread may work on one snapshot. Time in which it had no core is not work: the scheduler's share of a
-/// pause is measured, but to give up reading would not shorten it.
+/// How long this thread may work while another stands still. Time in which it had no core is not work: the scheduler's
+/// share of a pause is measured, but to give up reading would not shorten it.
 #[derive(Clone, Copy, Debug)]
-struct Budget {
+pub struct Budget {
     limit: Duration,
     began: Instant,
     cpu_ns: u64,
 }
 
 impl Budget {
-    fn new(limit: Duration) -> Self {
+    /// From now on.
+    pub fn new(limit: Duration) -> Self {
         Budget { limit, began: Instant::now(), cpu_ns: sys::thread_cpu_ns() }
     }
 
-    fn spent(&self) -> bool {
+    /// Whether it is used up.
+    pub fn spent(&self) -> bool {
         self.began.elapsed() > self.limit
             && u128::from(sys::thread_cpu_ns().saturating_sub(self.cpu_ns)) > self.limit.as_nanos()
     }

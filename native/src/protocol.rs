@@ -6,7 +6,13 @@ use std::io::{self, Read, Write};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 use crate::error::Error;
+use crate::runtime::cpython::FrameLocals;
+#[cfg(unix)]
+use crate::runtime::go::buckets::Buckets;
+#[cfg(unix)]
 use crate::runtime::go::goroutines::Goroutines;
+#[cfg(unix)]
+use crate::runtime::go::profiling::Kind;
 use crate::stats::Stats;
 use crate::tables::Columns;
 
@@ -38,6 +44,8 @@ pub struct Options {
     pub children_match: String,
     /// Keep each sample with its time.
     pub times: bool,
+    /// Longest work on the variables of one stopped thread; 0 = they are not wanted.
+    pub locals_pause_ns: u64,
 }
 
 /// From the supervisor.
@@ -50,12 +58,21 @@ pub enum Command {
         /// Whether one without a known runtime will do: native frames are wanted.
         native: bool,
     },
+    /// Take over CMD, which was created suspended, and hold it.
+    #[cfg(windows)]
+    Hold {
+        /// Its pid.
+        pid: u32,
+    },
     /// Fork CMD and hold it.
+    #[cfg(unix)]
     Launch {
         /// Program and arguments.
         arguments: Vec<Vec<u8>>,
         /// `NAME=value` strings.
         environment: Vec<Vec<u8>>,
+        /// Whether threads will be stopped: not with `--nonblocking`.
+        stops: bool,
     },
     /// Sample all targets.
     Start(Options),
@@ -66,11 +83,22 @@ pub enum Command {
     /// End sampling.
     Stop,
     /// Read the goroutines of a process, once.
+    #[cfg(unix)]
     Goroutines {
         /// Its pid.
         pid: u32,
         /// Whether those of the runtime itself are wanted.
         system: bool,
+    },
+    /// Read a profile that the runtime of a Go program keeps, once.
+    #[cfg(unix)]
+    Buckets {
+        /// Its pid.
+        pid: u32,
+        /// Which.
+        kind: Kind,
+        /// Whether frames of internal/runtime at the leaf are wanted.
+        all: bool,
     },
 }
 
@@ -93,6 +121,25 @@ pub struct Batch {
     pub stats: Stats,
     /// What people should be told.
     pub notes: Vec<String>,
+    /// The variables of each stack that was read, where they were asked for.
+    pub locals: Vec<StackLocals>,
+}
+
+/// The variables of one stack, and how reading them went: [`crate::runtime::cpython::ThreadLocals`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StackLocals {
+    /// Whose stack.
+    pub tid: u32,
+    /// Each Python frame's place in the stack, and its variables.
+    pub frames: Vec<(u32, FrameLocals)>,
+    /// Values, and parts of values, that could not be read.
+    pub unreadable: u32,
+    /// Values that changed faster than they could be read.
+    pub changing: u32,
+    /// Python frames of which nothing, or not all, was read.
+    pub frames_left_out: u32,
+    /// Whether the time was up before all was read.
+    pub over_budget: bool,
 }
 
 /// From the sampler.
@@ -121,7 +168,7 @@ pub enum Event {
     Exited {
         /// Its pid.
         pid: u32,
-        /// The wait status of CMD, -1 for others.
+        /// The wait status of CMD, on Windows its exit code; -1 for others.
         status: i32,
     },
     /// How it goes.
@@ -140,7 +187,11 @@ pub enum Event {
     /// Sampling has ended and all batches are sent.
     Finished,
     /// The goroutines of a process.
+    #[cfg(unix)]
     Goroutines(Box<Goroutines>),
+    /// A profile that the runtime of a Go program keeps.
+    #[cfg(unix)]
+    Buckets(Box<Buckets>),
 }
 
 /// Encodes a message with its length.
@@ -190,7 +241,8 @@ mod tests {
     fn messages_come_out_as_they_went_in_however_cut() {
         let commands = [
             Command::Add { pid: 7, native: true },
-            Command::Launch { arguments: vec![b"a\xff".to_vec()], environment: vec![] },
+            #[cfg(unix)]
+            Command::Launch { arguments: vec![b"a\xff".to_vec()], environment: vec![], stops: true },
             Command::Stop,
         ];
         let bytes: Vec<u8> = commands.iter().flat_map(|command| encode(command).unwrap()).collect();

@@ -16,10 +16,20 @@ pub const MAX_ROWS: usize = 4_000_000;
 /// Most frame indices in all stacks of one window.
 pub const MAX_STACK_WORDS: usize = 64_000_000;
 
+/// Most lines of frames whose functions are known, in one window.
+pub const MAX_FRAME_LINES: usize = 8_000_000;
+/// Most distinct sets of labels of one window; what has others has none.
+pub const MAX_LABEL_SETS: usize = 10_000;
+
+/// What a stack ends in that is cut short.
+pub const TRUNCATED: &str = "[truncated]";
+
 /// Index of a frame.
 pub type FrameId = u32;
 /// Index of a stack.
 pub type StackId = u32;
+/// Key and value of a label.
+pub type Label = (String, String);
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -55,6 +65,19 @@ pub struct Frame {
     pub address: u64,
     /// Index of the mapping, -1 if none.
     pub mapping: i32,
+}
+
+/// A function at a native frame. Strings are indices, numbers 0 where unknown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FrameLine {
+    /// Function.
+    pub name: u32,
+    /// Source file.
+    pub file: u32,
+    /// Line.
+    pub line: u32,
+    /// First line of the function.
+    pub start_line: u32,
 }
 
 /// What a thread was doing when it was sampled.
@@ -101,6 +124,8 @@ pub struct RowKey {
     pub state: State,
     /// When, Unix nanoseconds; 0 = at any time.
     pub time: u64,
+    /// Its labels: an id of [`Tables::label_set`], 0 = none.
+    pub labels: u32,
 }
 
 /// The tables of one process and window.
@@ -116,6 +141,11 @@ pub struct Tables {
     stack_ids: FxHashMap<u64, StackId>,
     rows: FxHashMap<RowKey, Values>,
     mappings: Vec<Mapping>,
+    /// The functions at native frames, the innermost inlined call first, where the runtime has told them.
+    lines: FxHashMap<FrameId, Vec<FrameLine>>,
+    line_count: usize,
+    labels: Vec<Vec<Label>>,
+    label_ids: FxHashMap<Vec<Label>, u32>,
     folded_frames: u64,
     folded_samples: u64,
     timed_full: bool,
@@ -142,6 +172,8 @@ pub struct Columns {
     pub row_states: Vec<u32>,
     /// When the row's stack was seen first, Unix nanoseconds; 0 = it is added up over all times.
     pub row_times: Vec<u64>,
+    /// Index into `labels`.
+    pub row_labels: Vec<u32>,
     /// Ticks.
     pub samples: Vec<u64>,
     /// CPU nanoseconds.
@@ -152,6 +184,10 @@ pub struct Columns {
     pub gil: Vec<u64>,
     /// The executable mappings that native frames are in.
     pub mappings: Vec<Mapping>,
+    /// Native frames whose functions are known, in ascending order, the innermost inlined call first.
+    pub lines: Vec<(FrameId, Vec<FrameLine>)>,
+    /// Distinct sets of labels; the first is empty.
+    pub labels: Vec<Vec<Label>>,
 }
 
 impl Tables {
@@ -193,6 +229,31 @@ impl Tables {
     pub fn native_frame(&mut self, kind: FrameKind, address: u64, mapping: i32) -> FrameId {
         let none = self.string("");
         self.frame(Frame { kind, name: none, file: none, line: 0, start_line: 0, address, mapping })
+    }
+
+    /// Notes the functions at a native frame.
+    pub fn name(&mut self, frame: FrameId, lines: Vec<FrameLine>) {
+        if frame != 0 && self.line_count + lines.len() <= MAX_FRAME_LINES && !self.lines.contains_key(&frame) {
+            self.line_count += lines.len();
+            self.lines.insert(frame, lines);
+        }
+    }
+
+    /// Index of a set of labels; None where there are too many.
+    pub fn label_set(&mut self, set: Vec<Label>) -> Option<u32> {
+        if set.is_empty() {
+            return Some(0);
+        }
+        if let Some(&known) = self.label_ids.get(&set) {
+            return Some(known);
+        }
+        if self.labels.len() >= MAX_LABEL_SETS {
+            return None;
+        }
+        self.labels.push(set.clone());
+        let id = self.labels.len() as u32;
+        self.label_ids.insert(set, id);
+        Some(id)
     }
 
     /// Index of an executable mapping that a native frame is in.
@@ -264,7 +325,7 @@ impl Tables {
         }
         if self.rows.len() >= MAX_ROWS && !self.rows.contains_key(&key) {
             let full = self.full_frame_id();
-            key = RowKey { stack: self.stack(&[full]), state: State::Unknown, time: 0, ..key };
+            key = RowKey { stack: self.stack(&[full]), state: State::Unknown, time: 0, labels: 0, ..key };
         }
         if self.is_full(key.stack) {
             self.folded_samples += values.samples;
@@ -296,6 +357,10 @@ impl Tables {
         let tables = std::mem::take(self);
         let mut rows: Vec<_> = tables.rows.into_iter().collect();
         rows.sort_unstable_by_key(|(key, _)| *key);
+        let mut lines: Vec<_> = tables.lines.into_iter().collect();
+        lines.sort_unstable_by_key(|(frame, _)| *frame);
+        let mut labels = tables.labels;
+        labels.insert(0, Vec::new());
         let column = |pick: fn(&Values) -> u64| rows.iter().map(|(_, values)| pick(values)).collect();
         Columns {
             strings: tables.strings,
@@ -307,11 +372,14 @@ impl Tables {
             row_stacks: rows.iter().map(|(key, _)| key.stack).collect(),
             row_states: rows.iter().map(|(key, _)| key.state as u32).collect(),
             row_times: rows.iter().map(|(key, _)| key.time).collect(),
+            row_labels: rows.iter().map(|(key, _)| key.labels).collect(),
             samples: column(|values| values.samples),
             cpu: column(|values| values.cpu),
             wall: column(|values| values.wall),
             gil: column(|values| values.gil),
             mappings: tables.mappings,
+            lines,
+            labels,
         }
     }
 }
@@ -324,75 +392,5 @@ fn hash_of(frames: &[FrameId]) -> u64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stacks_fold_and_sums_stay() {
-        let mut tables = Tables::default();
-        let (a, b) = (tables.label("[a]"), tables.label("[b]"));
-        assert_ne!(a, 0, "index 0 is the frame for what does not fit");
-        let (one, two, none) = (tables.stack(&[a, b]), tables.stack(&[b]), tables.stack(&[]));
-        assert_eq!(tables.stack(&[a, b]), one);
-        for stack in [one, two, one, none] {
-            let key = RowKey { thread: 0, stack, state: State::Running, time: 0 };
-            tables.count(key, Values { samples: 1, cpu: 5, wall: 7, gil: 2 });
-        }
-        let key = RowKey { thread: 1, stack: one, state: State::Sleeping, time: 0 };
-        tables.count(key, Values { samples: 3, ..Values::default() });
-        let columns = tables.take(vec![(10, "x".into()), (11, "y".into())]);
-        assert_eq!(columns.samples.iter().sum::<u64>(), 7);
-        assert_eq!(columns.cpu.iter().sum::<u64>(), 20);
-        assert_eq!(columns.row_threads, [0, 0, 0, 1]);
-        assert_eq!(columns.stack_starts, [0, 2, 3, 3]);
-        assert_eq!(columns.strings[columns.frames[a as usize].name as usize], "[a]");
-    }
-
-    #[test]
-    fn rows_of_different_times_are_kept_apart_up_to_a_bound() {
-        let mut tables = Tables::default();
-        let stack = tables.stack(&[]);
-        let key = |time| RowKey { thread: 0, stack, state: State::Running, time };
-        for time in (1..=MAX_TIMED_ROWS as u64).chain([1, 1 << 40, 1 << 41]) {
-            tables.count(key(time), Values { samples: 1, ..Values::default() });
-        }
-        assert!(tables.timed_full());
-        let columns = tables.take(Vec::new());
-        assert_eq!(columns.samples.iter().sum::<u64>(), MAX_TIMED_ROWS as u64 + 3);
-        assert_eq!((columns.row_times[0], columns.samples[0]), (0, 2));
-        assert_eq!((columns.row_times[1], columns.samples[1]), (1, 2));
-        assert_eq!(columns.samples.len(), MAX_TIMED_ROWS + 1);
-    }
-
-    #[test]
-    fn rows_beyond_the_bound_are_folded_and_counted() {
-        let mut tables = Tables::default();
-        let label = tables.label("[a]");
-        let stack = tables.stack(&[label]);
-        let value = Values { samples: 1, cpu: 3, ..Values::default() };
-        for thread in 0..MAX_ROWS as u32 + 5 {
-            tables.count(RowKey { thread, stack, state: State::Running, time: 0 }, value);
-        }
-        tables.count(RowKey { thread: 7, stack, state: State::Running, time: 0 }, value);
-        assert_eq!(tables.folded(), (5, 0));
-        let columns = tables.take(Vec::new());
-        assert_eq!(columns.samples.iter().sum::<u64>(), MAX_ROWS as u64 + 6);
-        assert_eq!(columns.cpu.iter().sum::<u64>(), 3 * (MAX_ROWS as u64 + 6));
-        let full = columns.row_stacks[columns.row_stacks.len() - 1] as usize;
-        let frame = columns.stack_frames[columns.stack_starts[full] as usize];
-        assert_eq!(columns.strings[columns.frames[frame as usize].name as usize], "[table full]");
-    }
-
-    #[test]
-    fn equal_hashes_do_not_mix_stacks() {
-        let mut tables = Tables::default();
-        let a = tables.label("[a]");
-        let one = tables.stack(&[a]);
-        let two = tables.stack(&[a, a]);
-        // Point the hash of a third stack at the first: it must be told apart by its frames.
-        tables.stack_ids.insert(hash_of(&[a, a, a]), one);
-        let three = tables.stack(&[a, a, a]);
-        assert!(one != two && two != three && one != three);
-        assert_eq!(tables.stack_frames(three), [a, a, a]);
-    }
-}
+#[path = "tables_tests.rs"]
+mod tests;

@@ -2,6 +2,9 @@
 
 mod cpython_support;
 
+use std::cell::Cell;
+use std::process::Command;
+
 use _native::error::{ErrorKind, ReadError};
 use _native::memory::{Memory, Region, Snapshot};
 use _native::runtime::cpython::{CPython, End, PyStack};
@@ -77,7 +80,7 @@ fn every_stop_of_a_hot_program_shows_a_legal_stack() {
             target.resume();
             match stack.end {
                 End::Torn => torn += 1,
-                End::Truncated => panic!("truncated"),
+                End::Truncated | End::PutOff => panic!("truncated"),
                 End::Base => check_legal(&interpreter.version, &lines(&mut python, &stack)),
             }
             gil += u32::from(stack.holds_gil);
@@ -271,6 +274,74 @@ impl Memory for Hostile<'_> {
         self.0.read(address, buffer)?;
         self.spoil(address, buffer);
         Ok(())
+    }
+}
+
+/// States that belong to no thread (yet), which have to be looked at again each time.
+const UNTAKEN: &str = "
+import ctypes, sys
+api = ctypes.pythonapi
+api.PyThreadState_New.restype = ctypes.c_void_p
+api.PyThreadState_New.argtypes = [ctypes.c_void_p]
+api.PyInterpreterState_Get.restype = ctypes.c_void_p
+interpreter = api.PyInterpreterState_Get()
+for _ in range(int(sys.argv[1])): api.PyThreadState_New(interpreter)
+print('ready', flush=True)
+sys.stdin.read()
+";
+
+/// Memory that counts what is read: calls, and regions.
+struct Counted<'a>(&'a dyn Memory, Cell<(u64, u64)>);
+
+impl Counted<'_> {
+    fn count(&self, regions: usize) {
+        let (calls, all) = self.1.get();
+        self.1.set((calls + 1, all + regions as u64));
+    }
+}
+
+impl Memory for Counted<'_> {
+    fn read(&self, address: u64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        self.count(1);
+        self.0.read(address, buffer)
+    }
+
+    fn read_regions(&self, regions: &[Region], buffer: &mut [u8]) -> Result<usize, ReadError> {
+        self.count(regions.len());
+        self.0.read_regions(regions, buffer)
+    }
+}
+
+#[test]
+fn reads_of_a_round_grow_with_the_number_of_threads_and_not_with_its_square() {
+    // PyInterpreterState_Get is new in 3.9.
+    for interpreter in interpreters().iter().filter(|interpreter| !interpreter.version.starts_with("3.8")) {
+        for states in [500_u64, 2000] {
+            let target = Target::command(Command::new(&interpreter.path).args(["-c", UNTAKEN, &states.to_string()]));
+            let mut python = target.open();
+            let memory = Counted(&target.memory, Cell::default());
+            let (mut snapshot, mut stack) = (Snapshot::with_capacity(1 << 20), PyStack::default());
+            for _ in 0..2 {
+                memory.1.take();
+                python.begin_round();
+                let mut put_off = 0;
+                // Threads that have no state, as those have that are not up yet.
+                for thread in 0..states {
+                    snapshot.begin(None);
+                    python.copy(&memory, &mut snapshot, u32::MAX - thread as u32, &mut stack).unwrap();
+                    put_off += u64::from(stack.end == End::PutOff);
+                }
+                let (calls, regions) = memory.1.take();
+                assert!(put_off > 0 && put_off < states, "{}: {put_off} of {states}", interpreter.version);
+                assert!(regions < 2 * 4096 + 8 * states, "{}: {regions} for {states}", interpreter.version);
+                assert!(calls <= regions);
+                // The main thread is known all the while.
+                snapshot.begin(None);
+                python.copy(&memory, &mut snapshot, target.pid, &mut stack).unwrap();
+                python.finish(&memory, &mut snapshot, &mut stack);
+                assert!(stack.end == End::Base && !stack.frames.is_empty());
+            }
+        }
     }
 }
 

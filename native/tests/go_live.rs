@@ -2,14 +2,20 @@
 
 mod go_support;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::path::Path;
 
+use _native::memory::{Memory, Snapshot};
 use _native::runtime::go::Go;
 use _native::runtime::go::derive::{Offsets, Tls};
+use _native::runtime::go::live;
+use _native::runtime::go::threads::{ThreadList, Threads};
 use _native::target::linux::Process;
+use _native::unwind::guest::{Look, Seen};
 use gimli::{AttributeValue, DwAt, EndianSlice, LittleEndian};
-use go_support::{Running, STRIPPED, build};
+use go_support::golang::Saved;
+use go_support::{Running, STRIPPED, build, saved};
 use object::{Object, ObjectSection, ObjectSegment, ObjectSymbol};
 
 /// Versions of which every test run tries one each; with REMOTEPROF_LONG all that follow too.
@@ -64,13 +70,13 @@ fn fields(file: &object::File<'_>) -> Fields {
 }
 
 /// Opens the Go of a running program: its offsets, and where g.gopc is.
-fn derived(binary: &Path) -> (Offsets, u64, String, u64) {
+fn derived(binary: &Path) -> (Offsets, u64, String, u64, Option<ThreadList>) {
     let running = Running::start(binary);
     let process = Process::open(running.pid()).unwrap();
     let mappings = process.mappings().unwrap();
     let go = Go::open(&process, &mappings).unwrap_or_else(|error| panic!("{}: {error}", binary.display()));
     let base = mappings.iter().find(|mapping| mapping.path == binary.to_string_lossy()).unwrap().start;
-    (go.shape.offsets, go.shape.gopc, go.version().to_string(), base)
+    (go.shape.offsets, go.shape.gopc, go.version().to_string(), base, go.threads)
 }
 
 fn check(version: &str, cgo: bool, flags: &[&str]) {
@@ -81,7 +87,7 @@ fn check(version: &str, cgo: bool, flags: &[&str]) {
     let field = |of: &str, name: &str| {
         *dwarf.get(&(format!("runtime.{of}"), name.to_string())).unwrap_or_else(|| panic!("no {of}.{name}"))
     };
-    let (offsets, gopc, told, base) = derived(&whole);
+    let (offsets, gopc, told, base, threads) = derived(&whole);
     let bias = base - file.segments().map(|segment| segment.address()).min().unwrap();
     let variable = |name: &str| file.symbols().find(|symbol| symbol.name() == Ok(name)).unwrap().address() + bias;
     let sched = field("g", "sched");
@@ -99,12 +105,21 @@ fn check(version: &str, cgo: bool, flags: &[&str]) {
         curg: field("m", "curg"),
         vdso_pc: field("m", "vdsoPC"),
         vdso_sp: field("m", "vdsoSP"),
+        // Of the string its length.
+        preempt_off: Some(field("m", "preemptoff") + 8),
         // In no debug information; that running goroutines are found proves it.
         tls: offsets.tls,
         allgs: variable("runtime.allgs"),
         wait_reasons: variable("runtime.waitReasonStrings"),
     };
     assert_eq!(offsets, expected, "{version} {flags:?}");
+    let list = ThreadList {
+        all: variable("runtime.allm"),
+        next: field("m", "alllink"),
+        id: field("m", "procid"),
+        locked: field("m", "lockedg"),
+    };
+    assert_eq!(threads, Some(list), "{version} {flags:?}");
     assert_eq!(field("g", "syscallpc"), offsets.syscall_sp + 8);
     assert_eq!((field("g", "gopc"), field("g", "startpc")), (gopc, gopc + 16));
     if let Some(parent) = dwarf.get(&("runtime.g".to_string(), "parentGoid".to_string())) {
@@ -135,4 +150,50 @@ fn also_of_programs_that_are_loaded_anywhere_or_use_c() {
     check("local", false, &["-buildmode=pie"]);
     check("local", true, &[]);
     check("local", true, &["-buildmode=pie"]);
+}
+
+/// What Go knows of a thread that sleeps.
+fn seen(go: &Go<'_>, memory: &dyn Memory, tid: u32) -> Seen {
+    let mut snapshot = Snapshot::default();
+    snapshot.begin(None);
+    let look = Look { tid, sp: 0, base: None, g: 0, most: 0 };
+    Threads::default().read(go, memory, &mut snapshot, look, 1).unwrap().unwrap()
+}
+
+fn opened(saved: &Saved) -> Go<'_> {
+    Go::in_image(&saved.recorded, saved.image()).map_err(|(reason, _)| reason).unwrap()
+}
+
+#[test]
+fn what_the_runtime_is_doing_with_a_thread_is_seen() {
+    let main = Cell::new(0);
+    let mut saved = saved("local", |saving| {
+        let tid = saving.pid;
+        main.set(tid);
+        saving.read_by(|go, memory| assert!(seen(go, memory, tid).places.known))
+    });
+    let tid = main.get();
+    let (list, offsets, g) = {
+        let go = opened(&saved);
+        assert!(!seen(&go, &saved.recorded, tid).collecting);
+        let (all, _) = live::all(&saved.recorded, &go.shape.offsets).unwrap();
+        (go.threads.unwrap(), go.shape.offsets, all[0])
+    };
+    let word = |address| saved.recorded.read_u64(address).unwrap();
+    let mut m = word(list.all);
+    while word(m + list.id) != u64::from(tid) {
+        m = word(m + list.next);
+    }
+    saved.put(m + offsets.preempt_off.unwrap(), "gcing".len() as u64);
+    assert!(seen(&opened(&saved), &saved.recorded, tid).collecting);
+    // A goroutine that is just given to the thread, or taken from it: if it is locked to it, it will come back.
+    let states = [(g, 0, m), (g, 0, 0), (g, g, 0), (0, g, 0), (0, 0, 0)];
+    let expected = [(false, true), (false, false), (true, true), (true, true), (false, false)];
+    for ((curg, locked, of_g), expected) in states.into_iter().zip(expected) {
+        saved.put(m + offsets.curg, curg);
+        saved.put(m + list.locked, locked);
+        saved.put(g + offsets.m, of_g);
+        let places = seen(&opened(&saved), &saved.recorded, tid).places;
+        assert_eq!((places.locked, places.left.is_some()), expected, "{curg:#x} {locked:#x} {of_g:#x}");
+    }
 }

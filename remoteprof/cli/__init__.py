@@ -22,6 +22,10 @@ COMMANDS = {
     "modules": ("look", "Show what is mapped into a process."),
     "doctor": ("look", "Show what works here, and what would mend the rest."),
     "goroutines": ("golang", "Show every goroutine of a Go program, or write their profile."),
+    "heap": ("buckets", "Write what a Go program has on its heap."),
+    "allocs": ("buckets", "Write what a Go program has allocated."),
+    "block": ("buckets", "Write what the goroutines of a Go program waited for."),
+    "mutex": ("buckets", "Write who held the mutexes that a Go program waited for."),
     "convert": ("profiles", "Write a profile in another format."),
     "merge": ("profiles", "Add profiles up."),
     "diff": ("profiles", "Show what changed between two profiles."),
@@ -30,17 +34,26 @@ COMMANDS = {
 """Command → (module of this package, what it does)."""
 
 
+LINUX_ONLY = ("goroutines",)
+"""What does not work on Windows yet."""
+
+
 class Commands(click.Group):
     """A group whose commands are loaded on use, and whose errors are two lines: `error: …` and `hint: …`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order of COMMANDS."""
-        return list(COMMANDS)
+        """Those that work here, in the order of COMMANDS."""
+        return [name for name in COMMANDS if sys.platform != "win32" or name not in LINUX_ONLY]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Loads the command."""
         if cmd_name not in COMMANDS:
             return None
+        if sys.platform == "win32" and cmd_name in LINUX_ONLY:
+            raise RemoteprofError(
+                f"remoteprof {cmd_name} does not work on Windows yet",
+                f"what does: {', '.join(self.list_commands(ctx))}",
+            )
         command = getattr(import_module(f"remoteprof.cli.{COMMANDS[cmd_name][0]}"), cmd_name)
         assert isinstance(command, click.Command)
         return command
@@ -48,7 +61,9 @@ class Commands(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """From COMMANDS, without loading them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+            formatter.write_dl(
+                [(name, text) for name, (_, text) in COMMANDS.items() if name in self.list_commands(ctx)]
+            )
 
     def main(
         self,

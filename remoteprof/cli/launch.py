@@ -9,6 +9,7 @@ import errno
 import os
 import signal
 import stat
+import sys
 from pathlib import Path
 
 from remoteprof.cli.output import Outputs
@@ -18,6 +19,13 @@ from remoteprof.process import original_environment, own_start_ns
 from remoteprof.session import Options, Session
 
 _PR_SET_CHILD_SUBREAPER = 36
+
+if sys.platform == "win32":
+    from remoteprof.nt import launch as nt
+
+    _LEFT_TO_CMD, _FORWARDED = (signal.SIGBREAK,), ()
+else:
+    _LEFT_TO_CMD, _FORWARDED = (signal.SIGQUIT,), (signal.SIGTERM, signal.SIGHUP)
 
 
 class GivenUp(RemoteprofError):
@@ -34,7 +42,12 @@ class CannotRun(RemoteprofError):
 
 
 def find_program(program: bytes, environment: list[bytes]) -> bytes:
-    """The path of CMD, found as execvp(3) does. Raises CannotRun."""
+    """The path of CMD, found as execvp(3) does, on Windows by PATH and PATHEXT. Raises CannotRun."""
+    if sys.platform == "win32":
+        found = nt.find_program(os.fsdecode(program))
+        if found is None:
+            raise CannotRun(program, "not found", 127)
+        return os.fsencode(found)
     if b"/" in program:
         places = [program]
     else:
@@ -58,9 +71,18 @@ def find_program(program: bytes, environment: list[bytes]) -> bytes:
 
 
 def exit_code(status: int) -> int:
-    """The exit code that stands for a wait status: 128+N for signal N."""
+    """The exit code that stands for a wait status: 128+N for signal N. On Windows both are one."""
+    if sys.platform == "win32":
+        return status
     code = os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code
+
+
+def _become_subreaper() -> None:
+    """If the sampler dies, CMD becomes our child, and its status is not lost. On Windows it always is."""
+    if sys.platform != "win32":
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 class Launch:
@@ -79,13 +101,13 @@ class Launch:
 
     def run(self) -> int:
         """Gives the exit code. Raises CannotRun, and with --strict what kept CMD from being started under us."""
-        environment = original_environment()
+        environment = [] if sys.platform == "win32" else original_environment()
         program = find_program(self._arguments[0], environment)
-        # Ctrl-C and Ctrl-\ of a terminal reach CMD by themselves, being in its process group.
+        # Ctrl-C and Ctrl-\ of a terminal, or Ctrl-Break of a console, reach CMD by themselves.
         with (
-            handling(lambda _: None, signal.SIGQUIT),
+            handling(lambda _: None, *_LEFT_TO_CMD),
             handling(self._interrupt, signal.SIGINT),
-            handling(self._forward, signal.SIGTERM, signal.SIGHUP),
+            handling(self._forward, *_FORWARDED),
             self._outputs.signals(),
         ):
             try:
@@ -95,10 +117,10 @@ class Launch:
             else:
                 with session:
                     try:
-                        # If the sampler dies, CMD becomes our child, and its status is not lost.
-                        with contextlib.suppress(OSError):
-                            ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+                        _become_subreaper()
                         self._pid = session.launch(self._arguments, environment)
+                    except OSError as error:
+                        raise self._cannot(error) from None
                     except RemoteprofError as error:
                         self._or_strict(error)
                     else:
@@ -143,6 +165,8 @@ class Launch:
 
     def _wait(self) -> int:
         """The wait status of CMD, where it is our child."""
+        if sys.platform == "win32":
+            return 1  # not reached: a Session waits for CMD without its sampler
         try:
             return os.waitpid(self._pid, 0)[1]
         except ChildProcessError:
@@ -173,6 +197,11 @@ class Launch:
 
     def _unprofiled(self, program: bytes, environment: list[bytes]) -> int:
         """CMD without a recording."""
+        if sys.platform == "win32":
+            try:
+                return nt.Command([os.fsdecode(argument) for argument in self._arguments], suspended=False).wait()
+            except OSError as error:
+                raise self._cannot(error) from None
         try:
             self._pid = os.posix_spawn(
                 program,

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from remoteprof.cli.options import duration
 from remoteprof.cli.selecting import takes_process
+from remoteprof.cli.stack_text import colours, columns, stack_lines
 from remoteprof.cli.text import say
 from remoteprof.errors import RemoteprofError
+from remoteprof.session import LOCALS_PAUSE
 from remoteprof.sinks.file import writing_stdout
 from remoteprof.text import printable
 
 if TYPE_CHECKING:
+    from remoteprof.doctor import Finding
     from remoteprof.golang.goroutines import Goroutine
-    from remoteprof.profile.stacks import ThreadStack
     from remoteprof.symbols import Sources
 
 MAX_INDENT = 20
@@ -39,23 +43,48 @@ def _print_json(content: Any) -> None:
 @click.option("--native/--no-native", default=True, help="Native frames too.  [default: on]")
 @click.option("--native-all", is_flag=True, help="The interpreter's own machinery too.")
 @click.option("--children", is_flag=True, help="All its descendants too.")
+@click.option(
+    "--locals",
+    "variables",
+    is_flag=True,
+    help="The variables of Python frames too, with their values as repr() has them, within bounds. They are read from "
+    "memory: no code of the process runs.",
+)
+@click.option(
+    "--max-pause",
+    type=duration,
+    default=round(LOCALS_PAUSE * 1e9),
+    help="Longest stop of a running thread for its variables.  [default: 10ms]",
+)
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def dump(pid: int, native: bool, native_all: bool, children: bool, as_json: bool) -> None:
+def dump(
+    pid: int,
+    native: bool,
+    native_all: bool,
+    children: bool,
+    variables: bool,
+    max_pause: int,
+    as_json: bool,
+) -> None:
     """Show the stack of every thread of process PID, once; the innermost call first. Of a Go program every goroutine
     too."""
+    look = {"native": native, "native_all": native_all, "locals": variables}
     if children:
-        _dump_tree(pid, native, native_all, as_json)
+        _dump_tree(pid, look, max_pause / 1e9, as_json)
         return
     from remoteprof.golang.program import program_of
     from remoteprof.session import dump as read
 
     is_go = program_of(pid) is not None
-    stacks = read(pid, native=native, native_all=native_all)
+    stacks = read(pid, **look, max_pause=max_pause / 1e9)
     goroutines = _goroutines(pid) if is_go else []
+    if stacks and stacks[0].pid != pid:
+        say(f"note: process {pid} only launches Python: this is the interpreter that it started, {stacks[0].pid}")
     if as_json:
         _print_json([*(stack.as_dict() for stack in stacks), *(one.as_dict() for one in goroutines)])
         return
-    lines = [line for stack in stacks for line in _stack_lines(stack)]
+    width, paint = columns(), colours()
+    lines = [line for stack in stacks for line in stack_lines(stack, width, paint)]
     if goroutines:
         from remoteprof.golang.text import of_goroutine
 
@@ -64,33 +93,25 @@ def dump(pid: int, native: bool, native_all: bool, children: bool, as_json: bool
     _print(lines[:-1])
 
 
-def _dump_tree(pid: int, native: bool, native_all: bool, as_json: bool) -> None:
+def _dump_tree(pid: int, look: dict[str, bool], max_pause: float, as_json: bool) -> None:
     from remoteprof.tree import dump_tree
 
-    found = dump_tree(pid, native=native, native_all=native_all)
+    found = dump_tree(pid, **look, max_pause=max_pause)
     if as_json:
         _print_json([process.as_dict() for process in found])
         return
     lines = []
+    width, paint = columns(), colours()
     for process in found:
         indent = "  " * min(process.depth, MAX_INDENT)
         lines.append(printable(f"{indent}process {process.pid}: {shlex.join(process.command)}"))
         if process.error:
             lines.append(printable(f"{indent}  {process.error}"))
-        lines += [f"{indent}  {line}".rstrip() for stack in process.stacks for line in _stack_lines(stack)[:-1]]
+        inner = width - len(indent) - 2
+        stacks = [stack_lines(stack, inner, paint) for stack in process.stacks]
+        lines += [f"{indent}  {line}".rstrip() for of_stack in stacks for line in of_stack[:-1]]
         lines.append("")
     _print(lines[:-1])
-
-
-def _stack_lines(stack: ThreadStack) -> list[str]:
-    """A line for the thread, one for each frame, and an empty one."""
-    facts = [fact for fact in (stack.state, "holds the GIL" if stack.holds_gil else "") if fact]
-    lines = [printable(f"thread {stack.thread_id} {stack.name!r}{': ' if facts else ''}{', '.join(facts)}")]
-    for frame in stack.frames:
-        place = f"{frame.file}:{frame.line}" if frame.line else frame.file or frame.module
-        name = frame.function or f"{frame.address:#x}"
-        lines.append(printable(f"    {name}{f' ({place})' if place else ''}"))
-    return [*lines, ""]
 
 
 def _goroutines(pid: int) -> list[Goroutine]:
@@ -139,15 +160,21 @@ def modules(pid: int, as_json: bool) -> None:
 def doctor(pid: int | None, as_json: bool) -> int:
     """Show what works on this machine, and with process PID, and what would mend the rest.
 
-    Needs no rights. Exits as `remoteprof attach PID` would: with 0 where the process can be recorded.
+    Needs no rights. Exits as `remoteprof attach PID` would: with 0 where the process can be recorded. On Windows it
+    also lets a thread of PID go on that was left suspended when all of remoteprof was ended.
     """
-    from remoteprof.doctor.machine import machine
-    from remoteprof.doctor.target import target
+    if sys.platform == "win32":
+        from remoteprof.nt.doctor import machine, target
+    else:
+        from remoteprof.doctor.machine import machine
+        from remoteprof.doctor.target import target
 
-    groups = {"machine": machine()}
     error = None
+    of_process: dict[str, list[Finding]] = {}
     if pid is not None:
-        groups["process"], error = target(pid)
+        # First: what it mends is nothing that the machine suffers from.
+        of_process["process"], error = target(pid)
+    groups = {"machine": machine(), **of_process}
     if as_json:
         _print_json({name: [finding._asdict() for finding in found] for name, found in groups.items()})
     else:

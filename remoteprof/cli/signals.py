@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
+
+if sys.platform == "win32":
+    HANG_UP = signal.SIGBREAK
+else:
+    HANG_UP = signal.SIGHUP
 
 
 @contextlib.contextmanager
@@ -29,7 +35,7 @@ def handling(action: Callable[[int], None], *numbers: signal.Signals) -> Iterato
 
 @contextlib.contextmanager
 def stop_requests() -> Iterator[Callable[[], bool]]:
-    """Ctrl-C, SIGTERM and SIGHUP as a question that becomes True."""
+    """Ctrl-C, SIGTERM and SIGHUP (on Windows Ctrl-Break) as a question that becomes True."""
     seen: list[int] = []
-    with handling(seen.append, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    with handling(seen.append, signal.SIGINT, signal.SIGTERM, HANG_UP):
         yield lambda: bool(seen)

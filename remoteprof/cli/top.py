@@ -16,7 +16,7 @@ import click
 from remoteprof.cli import keys
 from remoteprof.cli.options import duration, rate
 from remoteprof.cli.selecting import takes_process
-from remoteprof.cli.signals import handling, stop_requests
+from remoteprof.cli.signals import HANG_UP, handling, stop_requests
 from remoteprof.cli.text import safe_file_name, say
 from remoteprof.errors import RemoteprofError
 from remoteprof.live import Live
@@ -33,6 +33,8 @@ LATENCY = 0.1
 """Seconds after which a new window, a new size of the terminal, or a signal is seen."""
 PLAIN_WIDTH = 1000
 """Columns after which a line is cut that goes to no terminal."""
+# Windows stops no program from the keyboard.
+_STOPS: tuple[signal.Signals, ...] = () if sys.platform == "win32" else (signal.SIGTSTP,)
 
 
 @click.command()
@@ -94,7 +96,7 @@ def _print_frames(live: Live, console: Console, once: bool) -> None:
         stopped = True
         live.stop()
 
-    with contextlib.closing(live), handling(stop, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    with contextlib.closing(live), handling(stop, signal.SIGINT, signal.SIGTERM, HANG_UP):
         while not stopped:
             try:
                 window = live.take()
@@ -137,10 +139,10 @@ class _Interactive:
 
     def run(self) -> None:
         """Until q, a signal, or the end of the process. Raises what ends the sampling before that."""
-        with stop_requests() as stopping, handling(self._suspend, signal.SIGTSTP), self._live:
+        with stop_requests() as stopping, handling(self._suspend, *_STOPS), self._live:
             ended = False
             while not (ended or stopping()):
-                if self._suspended:
+                if self._suspended and sys.platform != "win32":
                     self._suspended = False
                     os.kill(os.getpid(), signal.SIGSTOP)
                 with self._screen() as pressed:

@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import resource
-import subprocess
-import sys
 from pathlib import Path
 
 from remoteprof import __version__
+from remoteprof._native import ADD_CAPABILITY
 from remoteprof.doctor import Finding, limit, ok
-from remoteprof.errors import RemoteprofError
+from remoteprof.doctor.look import trial
 
 CAP_SYS_PTRACE = 19
 INITIAL_PID_NAMESPACE, INITIAL_USER_NAMESPACE = 0xEFFFFFFC, 0xEFFFFFFD
 """Inodes of the namespaces that a system starts with (include/linux/proc_ns.h)."""
 DESCRIPTORS = 4096
 """Descriptors with which about a thousand threads keep theirs open."""
-ADD_CAPABILITY = (
-    "docker run --cap-add=SYS_PTRACE, or in Kubernetes securityContext: {capabilities: {add: [SYS_PTRACE]}}"
-)
 _YAMA = Path("/proc/sys/kernel/yama/ptrace_scope")
 
 
@@ -37,7 +33,7 @@ def machine() -> list[Finding]:
         _hidden_processes(),
         _descriptors(),
         _debuginfod(),
-        _trial(),
+        trial(),
     ]
 
 
@@ -153,21 +149,3 @@ def _debuginfod() -> Finding:
     if os.environ.get("DEBUGINFOD_URLS", "").strip():
         return ok("debuginfod", "DEBUGINFOD_URLS is set: missing debug information is fetched")
     return ok("debuginfod", "off (DEBUGINFOD_URLS is not set)")
-
-
-def _trial() -> Finding:
-    """Whether a process of our own can be read, in fact."""
-    from remoteprof.session import dump
-
-    # Not a child of a shell, no site: up in some milliseconds.
-    command = [sys.executable, "-I", "-S", "-c", "input()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL) as child:
-        try:
-            stacks = dump(child.pid)
-        except RemoteprofError as error:
-            return limit("trial", f"a process started from here: {error.message}", error.hint)
-        finally:
-            child.kill()
-    if any(stack.frames for stack in stacks):
-        return ok("trial", "a process started from here was stopped, read and let go")
-    return limit("trial", "of a process started from here no stack could be read")

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from io import FileIO
 from typing import TYPE_CHECKING
 
 from remoteprof.doctor import Finding, limit, ok
+from remoteprof.doctor.look import look, named, seen
 from remoteprof.doctor.machine import namespace, status_of
 from remoteprof.errors import ProcessNotFound, RemoteprofError
 from remoteprof.process import name_of
-from remoteprof.text import base_name
 
 if TYPE_CHECKING:
-    from remoteprof._native import Batch
     from remoteprof.modules import Module
     from remoteprof.symbols import Sources
 
-SHOWN = 4
-"""Most modules that are named in one finding."""
 KINDS = ("mnt", "pid", "user", "net")
 
 
@@ -29,12 +28,12 @@ def target(pid: int) -> tuple[list[Finding], RemoteprofError | None]:
     found += [*_state(status), *_namespaces(pid)]
     try:
         _native.Target(pid)
-        batch = _look(pid)
+        batch = look(pid)
     except ProcessNotFound:
         raise
     except RemoteprofError as error:
         return [*found, limit("access", error.message, error.hint)], error
-    found += [*_seen(batch), *_modules(pid), _jit(pid)]
+    found += [*seen(batch), *_modules(pid), _jit(pid)]
     return found, None
 
 
@@ -53,35 +52,6 @@ def _namespaces(pid: int) -> list[Finding]:
     return [ok("namespaces", f"{', '.join(others)} of its own: its files are opened through /proc/{pid}/root")]
 
 
-def _look(pid: int) -> Batch:
-    """One tick of a recording."""
-    from remoteprof.session import Options, Session
-
-    with Session(Options(max_ticks=1)) as session:
-        session.attach(pid)
-        session.start()
-        return session.run(modules=False).batches[0]
-
-
-def _seen(batch: Batch) -> list[Finding]:
-    found = [ok("access", f"{len(batch.threads)} thread{'s' * (len(batch.threads) != 1)}, read and let go")]
-    found += [limit("runtime", note) for note in batch.notes]
-    if batch.runtime:
-        found.append(ok("runtime", f"{batch.runtime}: Python and native frames"))
-    elif not batch.notes:
-        found.append(ok("runtime", "native frames"))
-    cut, whole = batch.stats["truncated"], batch.stats["complete"]
-    unread = batch.stats["unreadable"]
-    if unread:
-        found.append(limit("stacks", f"{unread} of {cut + whole + unread} could not be read", "try again"))
-    elif cut:
-        reasons = ", ".join(batch.stats["cut"])
-        found.append(limit("stacks", f"{cut} of {cut + whole} end before their bottom ({reasons})"))
-    else:
-        found.append(ok("stacks", f"{whole} of {whole} are complete"))
-    return found
-
-
 def _modules(pid: int) -> list[Finding]:
     from remoteprof import _native
     from remoteprof.symbols import sources_of
@@ -95,17 +65,15 @@ def _modules(pid: int) -> list[Finding]:
     removed = {mapping.start for mapping in mapped if mapping.path.endswith(" (deleted)")}
     if replaced := [module for module, _ in modules if module.start in removed]:
         found.append(
-            limit("files", f"{_named(replaced)} was removed or replaced since it was mapped", "restart the process")
+            limit("files", f"{named(replaced)} was removed or replaced since it was mapped", "restart the process")
         )
     nameless = [module for module, sources in modules if not (sources.debug_info or sources.symbol_tables)]
     if nameless:
-        found.append(
-            limit("names", f"none for {_named(nameless)}", "install its debug symbols, or set DEBUGINFOD_URLS")
-        )
+        found.append(limit("names", f"none for {named(nameless)}", "install its debug symbols, or set DEBUGINFOD_URLS"))
     bare = [module for module, sources in modules if not sources.unwind_tables and not sources.refused]
     if bare:
         mend = "stacks through it are walked by frame pointers: build it with -fno-omit-frame-pointer"
-        found.append(limit("unwind tables", f"none in {_named(bare)}", mend))
+        found.append(limit("unwind tables", f"none in {named(bare)}", mend))
     else:
         found.append(ok("unwind tables", f"in all {len(modules)} modules"))
     return found
@@ -129,7 +97,8 @@ def _jit(pid: int) -> Finding:
     if dump:
         return ok("JIT code", f"a jitdump, {dump}")
     try:
-        size = len(_native.perf_map(pid))
+        with FileIO(_native.perf_map(pid)) as perf_map:
+            size = os.fstat(perf_map.fileno()).st_size
     except OSError as error:
         anonymous = [
             mapping for mapping in mappings if "x" in mapping.permissions and not mapping.path and mapping.inode == 0
@@ -139,9 +108,3 @@ def _jit(pid: int) -> Finding:
         mend = "let it write a perf map: node --perf-basic-prof, java -XX:+DumpPerfMapAtExit, PYTHONPERFSUPPORT=1"
         return limit("JIT code", f"{len(anonymous)} mappings without names ({error.strerror or error})", mend)
     return ok("JIT code", f"a perf map of {size} bytes")
-
-
-def _named(modules: list[Module]) -> str:
-    names = [base_name(module.path) for module in modules]
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more

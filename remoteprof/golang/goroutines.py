@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from remoteprof.errors import RemoteprofError
+from remoteprof.golang.stacks import Frame, Places, Stack, answer, comments_of, decoded
 from remoteprof.process import name_of
 from remoteprof.profile.build import set_flags
-from remoteprof.profile.model import Function, Label, Line, Location, Mapping, Profile, Sample, ValueType
+from remoteprof.profile.model import Label, Profile, Sample, ValueType
 from remoteprof.sampler import Sampler
 
 if TYPE_CHECKING:
@@ -21,37 +19,6 @@ if TYPE_CHECKING:
     from remoteprof.modules import Module
 
 COUNT = ValueType("goroutine", "count")
-_KINDS = {
-    "native": (False, True, False),
-    "inlined": (True, False, False),
-    "outermost": (True, True, False),
-    "label": (False, True, True),
-}
-"""What the native side says of a frame → inlined, last, label."""
-_WAIT = 0.25
-"""Seconds that a wait for the answer lasts at most, so that Ctrl-C is seen."""
-
-
-class Frame(NamedTuple):
-    """A frame of a goroutine. Numbers are 0 and `file` is "" where unknown; `address` lies within the call, `entry` is
-    the first address of the function that holds the code."""
-
-    function: str
-    file: str
-    line: int
-    start_line: int
-    address: int
-    entry: int
-    inlined: bool
-    """Whether it was inlined into the next one, or into one that is left out."""
-    last: bool
-    """Whether the next one is at another place."""
-    label: bool
-    """Whether it only says what is known instead, such as `[truncated]`."""
-
-
-Stack = tuple[Frame, ...]
-"""Leaf first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +79,7 @@ class Goroutines:
 
     def profile(self, command: str) -> Profile:
         """The profile, of the value `goroutine` (count); `command` is put into its comments."""
-        places = _Places(self.modules)
+        places = Places(self.modules)
         samples = [
             Sample(
                 tuple(places.locations(group[0].stack)),
@@ -121,13 +88,7 @@ class Goroutines:
             )
             for group in self.groups()
         ]
-        system = os.uname()
-        comments = [
-            f"command: {command}",
-            f"host: {system.sysname} {system.release} {system.machine}, {os.cpu_count()} CPUs",
-            f"target: {self.process} (pid {self.pid}), {self.version or 'Go'}",
-            *self.notes,
-        ]
+        comments = comments_of(command, f"{self.process} (pid {self.pid}), {self.version or 'Go'}", self.notes)
         profile = Profile([COUNT], samples, places.mappings, COUNT.type, COUNT, 1, self.time_ns, comments=comments)
         profile.notes = list(self.notes)
         set_flags(profile.mappings, places.all())
@@ -145,49 +106,6 @@ def group_key(one: Goroutine) -> str:
 
 def _quoted(text: str) -> str:
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
-class _Places:
-    """Locations, each once, in the mappings that they are in."""
-
-    def __init__(self, modules: list[Module]) -> None:
-        self.mappings = [
-            Mapping(module.start, module.end, module.offset, module.path, module.build_id) for module in modules
-        ]
-        self._ordered = sorted(self.mappings, key=lambda mapping: mapping.start)
-        self._starts = [mapping.start for mapping in self._ordered]
-        self._locations: dict[Stack, Location] = {}
-        self._functions: dict[tuple[str, str, int], Function] = {}
-
-    def all(self) -> Iterator[Location]:
-        return iter(self._locations.values())
-
-    def locations(self, stack: Stack) -> Iterator[Location]:
-        first = 0
-        for index, frame in enumerate(stack):
-            if frame.last:
-                yield self._location(stack[first : index + 1])
-                first = index + 1
-
-    def _location(self, frames: Stack) -> Location:
-        location = self._locations.get(frames)
-        if location is None:
-            lines = [Line(self._function(frame), frame.line) for frame in frames]
-            address = frames[0].address
-            location = self._locations[frames] = Location(lines, self._mapping(address), address)
-        return location
-
-    def _function(self, frame: Frame) -> Function:
-        key = (frame.function, frame.file, frame.start_line)
-        function = self._functions.get(key)
-        if function is None:
-            name, file, start_line = key
-            function = self._functions[key] = Function(name, name, file, start_line)
-        return function
-
-    def _mapping(self, address: int) -> Mapping | None:
-        at = bisect_right(self._starts, address) - 1
-        return self._ordered[at] if at >= 0 and address < self._ordered[at].limit else None
 
 
 def read(pid: int, *, system: bool = False) -> Goroutines:
@@ -208,30 +126,17 @@ def read(pid: int, *, system: bool = False) -> Goroutines:
             sampler.allow_tracing_us()
         began = time.time_ns()
         sampler.ask(lambda link: link.goroutines(pid, system))
-        event = None
-        while event is None:
-            event = sampler.receive(_WAIT)
+        told = answer(sampler).goroutines
     finally:
         sampler.close()
-    if event.error is not None:
-        raise event.error
-    if event.goroutines is None:
-        raise RemoteprofError(f"the sampler process answered with {event.kind}")
-    told = event.goroutines
+    assert told is not None
     return Goroutines(
         pid, name_of(pid), told["version"], list(_goroutines(told)), reader.modules(), told["notes"], began
     )
 
 
 def _goroutines(told: _native.Goroutines) -> Iterator[Goroutine]:
-    entries = memoryview(told["entries"]).cast("Q").tolist()
-    frames = [
-        Frame(name, file, line, start_line, address, entry, *_KINDS[kind])
-        for (kind, name, file, line, start_line, address, _), entry in zip(told["frames"], entries, strict=True)
-    ]
-    indices = memoryview(told["stack_frames"]).cast("I").tolist()
-    starts = memoryview(told["stack_starts"]).cast("I").tolist()
-    stacks = [tuple([frames[index] for index in indices[start:end]]) for start, end in pairwise(starts)]
+    frames, stacks = decoded(told)
     labels = [tuple(of) for of in told["labels"]]
     for ident, state, reason, waited, stack, creator, parent, label in told["rows"]:
         by = frames[creator] if creator else None

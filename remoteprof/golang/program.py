@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from typing import NamedTuple
 
 from remoteprof.modules.elf import open_regular
@@ -35,6 +36,8 @@ class Program(NamedTuple):
 
 def program_of(pid: int) -> Program | None:
     """The Go program that process `pid` runs; None where it is none, or cannot be read."""
+    if sys.platform == "win32":
+        return None  # Go programs are not read there yet
     with contextlib.suppress(OSError):
         descriptor = open_regular(f"/proc/{pid}/exe")
         if descriptor is not None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from remoteprof.golang.goroutines import Frame, Goroutine, Goroutines, group_key
+from remoteprof.golang.goroutines import Goroutine, Goroutines, group_key
+from remoteprof.golang.stacks import Frame, short_name
 from remoteprof.text import printable
 
 _MINUTE = 60_000_000_000
@@ -79,13 +80,6 @@ def _place(frame: Frame, address: int) -> str:
 def printable_cells(*cells: str) -> str:
     """Cells after one another, with tabs between them."""
     return "\t".join("\t".join(printable(part) for part in cell.split("\t")) for cell in cells)
-
-
-def short_name(function: str) -> str:
-    """A name without the type arguments of a generic function, as Go prints it (src/runtime/symtab.go,
-    funcNameForPrint)."""
-    first, last = function.find("["), function.rfind("]")
-    return f"{function[:first]}[...]{function[last + 1 :]}" if 0 <= first < last else function
 
 
 def _in_traceback(frame: Frame) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -78,6 +79,11 @@ def parse_maps(text: str) -> list[Module]:
     return [_module(line, "") for line in lines if kept(line)] or [FAKE]
 
 
+def is_module(path: str) -> bool:
+    r"""Whether a mapping is a loaded module of Windows, by its path: `C:\\…`, or `\\\\…`."""
+    return path.startswith("\\\\") or path[1:3] == ":\\"
+
+
 def kept(mapping: Line | Mapping) -> bool:
     """Whether a range becomes a module: executable, and with a name."""
     return len(mapping.permissions) >= 4 and mapping.permissions[2] == "x" and bool(mapping.path)
@@ -92,7 +98,7 @@ class Reader:
     still known when the process has ended.
 
     `unreadable` counts the files (and vDSO images) whose build id could not be read for another reason than that they
-    have none.
+    have none. `trouble` says what was wrong with the list of modules when it was read last.
     """
 
     def __init__(self, target: Target, ids: dict[tuple[str, int, str], str] | None = None) -> None:
@@ -104,6 +110,7 @@ class Reader:
         self._main = ""
         self._vdso: str | None = None
         self.unreadable = 0
+        self.trouble = ""
 
     def look(self, more: Iterable[Mapping] = ()) -> None:
         """Reads what is mapped now, and adds it, and `more`, to what was seen. Raises as Target.mappings does."""
@@ -190,10 +197,19 @@ class Reader:
         yield str(self._proc / "map_files" / f"{mapping.start:x}-{mapping.end:x}")
 
 
+def reader_of(target: Target, ids: dict[tuple[str, int, str], str] | None = None) -> Reader:
+    """A reader for the modules of this system; arguments as of Reader."""
+    if sys.platform == "win32":
+        from remoteprof.modules.pe import PeReader
+
+        return PeReader(target, ids)
+    return Reader(target, ids)
+
+
 def modules_of(pid: int) -> list[Module]:
     """What is mapped into process `pid` now. Raises ProcessNotFound, PermissionDenied, NothingToProfile."""
     from remoteprof._native import Target
 
-    reader = Reader(Target(pid))
+    reader = reader_of(Target(pid))
     reader.look()
     return reader.modules()

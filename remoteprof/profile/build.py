@@ -110,21 +110,25 @@ class Builder:
         # A location's identity stands for it in keys: dataclasses of equal content are one object here.
         keys = [tuple(map(id, stack)) for stack in stacks]
         columns = {name: memoryview(column) for name, column in batch.rows.items()}
-        thread, stack_column, state = (columns[name].cast("I").tolist() for name in ("thread", "stack", "state"))
+        thread, stack_column, state, label_column = (
+            columns[name].cast("I").tolist() for name in ("thread", "stack", "state", "labels")
+        )
         times = columns["time"].cast("Q").tolist()
         kinds = ["samples", "cpu", "wall"] + ["gil"] * self._with_gil
         values = zip(*(columns[kind].cast("Q").tolist() for kind in kinds), strict=True)
         # Each of these is made anew when it is asked for.
         threads, states = batch.threads, batch.states
-        labels: dict[tuple[int, int], tuple[Label, ...]] = {}
+        own_labels = [tuple(Label(key, value) for key, value in of) for of in batch.labels]
+        labels: dict[tuple[int, int, int], tuple[Label, ...]] = {}
         samples = self._samples
-        rows = zip(thread, stack_column, state, times, values, strict=True)
-        for thread_index, stack_index, state_index, time, row in rows:
-            of_row = labels.get((thread_index, state_index))
+        rows = zip(thread, stack_column, state, label_column, times, values, strict=True)
+        for thread_index, stack_index, state_index, label_index, time, row in rows:
+            of_row = labels.get((thread_index, state_index, label_index))
             if of_row is None:
-                of_row = labels[thread_index, state_index] = self._labels(
-                    batch, *threads[thread_index], states[state_index]
-                )
+                tid, name = threads[thread_index]
+                ours = self._labels(batch, tid, name, states[state_index])
+                of_row = tuple(sorted(ours + own_labels[label_index], key=_key_of))
+                labels[thread_index, state_index, label_index] = of_row
             if time:
                 of_row = (*of_row, Label(TIME[0], time, TIME[1]))
             key = (keys[stack_index], of_row)
@@ -210,6 +214,10 @@ class Builder:
         if function is None:
             function = self._functions[key] = Function(*key)
         return function
+
+
+def _key_of(label: Label) -> str:
+    return label.key
 
 
 def set_flags(mappings: Iterable[Mapping], locations: Iterable[Location]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from remoteprof.modules import is_module
 from remoteprof.profile.hidden import visible
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def _unknown(path: str, address: int) -> list[Line]:
         name = VDSO
     elif path == "[vsyscall]":
         name = _VSYSCALLS.get(address & 0xC00, VDSO)
-    elif path.startswith("/"):
+    elif path.startswith("/") or is_module(path):
         return []
     else:
         name = EXTERNAL

@@ -18,6 +18,10 @@ from typing import Protocol
 
 from remoteprof.errors import OutputError, UsageError
 
+if sys.platform == "win32":
+    _PRIVATE = os.O_BINARY | os.O_NOINHERIT
+else:
+    _PRIVATE = os.O_CLOEXEC
 _HINTS = {
     errno.ENOSPC: "make room, or choose another place with -o PATH",
     errno.EDQUOT: "make room, or choose another place with -o PATH",
@@ -71,6 +75,7 @@ class FileSink:
                 fill(stream)
                 stream.flush()
                 size = stream.tell()
+                stream.close()  # Windows renames no open file
                 name.replace(Path(self.path).resolve())
             return size
         except OSError as error:
@@ -91,7 +96,7 @@ class FileSink:
         """A new file beside the path, gone afterwards unless it was renamed."""
         place = Path(self.path).resolve()
         name = place.with_name(f".{place.name[:200]}.{os.urandom(4).hex()}")
-        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _PRIVATE, 0o600)
         try:
             with os.fdopen(descriptor, "wb") as stream:
                 yield name, stream

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -55,8 +56,17 @@ def test_ctrl_c_is_for_the_command(tmp_path: Path) -> None:
 def test_the_second_ctrl_c_ends_the_recording_not_the_command(tmp_path: Path) -> None:
     with shell(tmp_path) as terminal:
         pid = begin(terminal, tmp_path, 3)
+        [supervisor] = psutil.Process(terminal.pid).children()
+
+        def handled() -> bool:
+            """Whether it sleeps again after the signal: the kernel makes one of two that wait to be handled."""
+            status = proc_status(supervisor.pid)
+            pending = int(status["SigPnd"], 16) | int(status["ShdPnd"], 16)
+            return status["State"][0] == "S" and not pending >> (signal.SIGINT - 1) & 1
+
         terminal.type(INTERRUPT)
         terminal.wait_for("interrupted 1")
+        wait_until(handled, "a supervisor that has seen the first one")
         assert not (tmp_path / "app.pb.gz").exists()
         terminal.type(INTERRUPT)
         terminal.wait_for("interrupted 2")

@@ -32,7 +32,7 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> tuple[cli.Recording,
         (["-top"], "flat%"),
         (["-top", "-cum", "-nodecount=2000", "-nodefraction=0"], "handle_batch"),
         (["-top", "-cum", "-nodecount=100"], "  <module>\n"),
-        (["-peek", "sorted|Report.add", "-nodefraction=0", "-edgefraction=0"], "Report.add.<locals>.<lambda>"),
+        (["-peek", "loads|parse.<locals>", "-nodefraction=0", "-edgefraction=0"], "parse.<locals>.<listcomp>"),
         # pprof shows the 80 heaviest nodes where it is not told otherwise.
         (["-tree", "-nodecount=2000", "-nodefraction=0", "-edgefraction=0"], "handle_batch"),
         (["-peek", "discount", "-nodefraction=0", "-edgefraction=0"], "price"),

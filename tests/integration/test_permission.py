@@ -12,10 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import cli
+from support import cli, stats
 from support.targets import ROOT, interpreters, program, started
 
 NOBODY = 65534
+TRUSTED = """
+#include <time.h>
+static volatile unsigned long sink;
+__attribute__((noinline)) static void guarded(void) { for (int i = 0; i < 1000000; i++) sink += i; }
+int main(void) { while (clock() < CLOCKS_PER_SEC / 2) guarded(); return 0; }
+"""
+"""Half a second of CPU time."""
 AS_NOBODY = [
     "setpriv",
     f"--reuid={NOBODY}",
@@ -86,6 +93,33 @@ def test_ones_own_process(unprivileged: list[str]) -> None:
         result = run(unprivileged, "run", "-q", "-r", 500, "-o", f"{name}/out.pb.gz", "--", python, "-c", script)
         assert (result.status, result.stdout, result.stderr) == (0, "", "")
         assert Path(name, "out.pb.gz").stat().st_uid == NOBODY
+
+
+def test_a_setuid_program_below(unprivileged: list[str]) -> None:
+    """It may not be looked into; its CPU time is there all the same, and the rest of the tree is as ever."""
+    python = unprivileged[-3]
+    with tempfile.TemporaryDirectory(prefix="remoteprof-test-") as name:
+        os.chown(name, NOBODY, NOBODY)
+        program, source = Path(name, "trusted"), Path(name, "trusted.c")
+        source.write_text(TRUSTED)
+        subprocess.run(["gcc", "-O1", "-g", "-o", program, source], check=True)
+        program.chmod(0o4755)
+        busy = "def busy():\n  for i in range(5000000): i * i\nbusy()"
+        (Path(name) / "busy.py").write_text(busy)
+        script = f"{program} & {python} {name}/busy.py; wait $!; exit 7"
+        options = ("-q", "-r", 500, "-o", f"{name}/out.pb.gz", "--stats", f"{name}/out.json")
+        result = run(unprivileged, "run", *options, "--", "sh", "-c", script)
+        assert (result.status, result.stdout, result.stderr) == (7, "", "")
+        recording = cli.read_recording(cli.Result(0, "", ""), Path(name, "out.pb.gz"), Path(name, "out.json"))
+    assert stats.faults(recording.stats, recording.profile) == []
+    assert recording.profile.with_function("busy", "cpu") > 0.1e9
+    own = [sample for sample in recording.profile.samples if "trusted" in (sample.labels["process"], *sample.names())]
+    # Its own, before its exec and after it, or as its parent was told of it.
+    parts = [part for part in recording.stats["processes"] if part["process"] == "trusted"]
+    print(parts, [(sample.names(), sample.values, sample.labels) for sample in own])
+    assert "guarded" not in recording.profile.functions()
+    total = recording.stats["cpu_ns_process"]
+    assert total > 0.4e9 + recording.profile.with_function("busy", "cpu")
 
 
 def test_a_place_that_may_not_be_written(unprivileged: list[str]) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
+import sys
+from collections import defaultdict
 from pathlib import Path
 
 from support import cli, stats
-from support.targets import compiled, started, thread_states, wait_until
+from support.recorder import sampling, sampling_on
+from support.targets import PATIENCE, compiled, started, thread_states, wait_until
 
 CALLS = {
     "main": {"[syscall: pause]"},
@@ -44,3 +48,51 @@ def test_sleeping_threads(tmp_path: Path) -> None:
     for function in CALLS:
         assert function in dumped.stdout, dumped.stdout
         assert seen[function] in dumped.stdout, dumped.stdout
+
+
+CROWD = 200
+MOVES = """
+import sys, threading
+gate, moved, never = threading.Event(), threading.Semaphore(0), threading.Event()
+def before():
+    gate.wait()
+def after():
+    moved.release()
+    never.wait()
+def sleeper():
+    before()
+    after()
+for _ in range(int(sys.argv[1])):
+    threading.Thread(target=sleeper, daemon=True).start()
+print("ready", flush=True)
+sys.stdin.readline()
+gate.set()
+for _ in range(int(sys.argv[1])):
+    moved.acquire()
+print("moved", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_a_crowd_that_sleeps_on_and_moves(tmp_path: Path) -> None:
+    """Nearly all of its ticks need no look at a stack, but each thread's one move is seen."""
+    path, numbers = tmp_path / "out.pb.gz", tmp_path / "out.json"
+    with started([sys.executable, "-c", MOVES, str(CROWD)]) as target:
+        recorder = cli.begin("attach", target.pid, "-d", "1h", "-o", path, "--stats", numbers)
+        sampling(recorder)
+        target.send("\n")
+        assert target.line() == "moved"
+        sampling_on(recorder)
+        recorder.send_signal(signal.SIGTERM)
+        output, errors = recorder.communicate(timeout=PATIENCE)
+        assert target.finish() == ""
+    recording = cli.read_recording(cli.Result(recorder.returncode, output, errors), path, numbers)
+    assert stats.faults(recording.stats, recording.profile) == []
+    seen: dict[int, dict[str, int]] = defaultdict(lambda: {"before": 0, "after": 0})
+    for sample in recording.profile.samples:
+        for name in {"before", "after"}.intersection(sample.names()):
+            seen[int(sample.labels["thread_id"])][name] += sample.values["samples"]
+    assert len(seen) == CROWD
+    assert all(counts["before"] and counts["after"] for counts in seen.values()), seen
+    looks = recording.stats["caches"]["sleeping stacks"]
+    assert looks["hits"] > 5 * looks["misses"] > 0

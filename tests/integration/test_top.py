@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -312,8 +313,26 @@ def test_bad_input() -> None:
     zombie.wait()
 
 
-def test_threads_that_had_not_stopped_when_a_window_ended(waits: Path) -> None:
-    """A hundred threads that want one core: the next window takes over the stops of the one before."""
+def test_windows_without_a_gap() -> None:
+    """Each begins where the one before ended, unless recording was paused in between."""
+    with started(program("split.py")) as target:
+        live = Live(target.pid, Options(rate=1000, duration_ns=50_000_000), "test")
+        try:
+            taken = [live.take().profile for _ in range(6)]
+            live.pause(True)
+            taken.append(live.take().profile)
+            live.pause(False)
+            after = live.take().profile
+        finally:
+            live.close()
+    for before, profile in pairwise(taken):
+        assert profile.time_ns == before.time_ns + before.duration_ns
+        assert profile.duration_ns == profile.stats["duration_ns"] > 0
+    assert after.time_ns > taken[-1].time_ns + taken[-1].duration_ns
+
+
+def test_threads_that_had_not_stopped_when_recording_was_paused(waits: Path) -> None:
+    """A hundred threads that want one core: what is recorded next takes over the stops of what was before."""
     command = program("threads.py", str(waits), "0", "100")
     core = min(os.sched_getaffinity(0))
     with started(command, preexec_fn=lambda: os.sched_setaffinity(0, {core})) as target:
@@ -321,6 +340,9 @@ def test_threads_that_had_not_stopped_when_a_window_ended(waits: Path) -> None:
         late = 0
         try:
             for _ in range(15):
+                live.pause(False)
+                live.take()
+                live.pause(True)
                 profile = live.take().profile
                 names = {function.name for function in profile.functions()}
                 assert "[unreadable: traced by another]" not in names

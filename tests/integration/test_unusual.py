@@ -12,20 +12,9 @@ import psutil
 import pytest
 from support import cli, pprof, stats
 from support.targets import Running, interpreter, started, wait_until
+from support.two_threads import PROGRAM, judge
 
 ROOTLESS = [] if os.geteuid() == 0 else ["--map-root-user"]
-
-PROGRAM = """
-import sys, threading
-def waits(): sys.stdin.read()
-def busy():
-    value = 1
-    while True:
-        value = (value * 31 + 7) & 0xFFFFF
-threading.Thread(target=busy, daemon=True).start()
-print("ready", flush=True)
-waits()
-"""
 
 
 def unshare(*options: str) -> list[str]:
@@ -36,16 +25,8 @@ def unshare(*options: str) -> list[str]:
 def judged(pid: int, directory: Path) -> pprof.Profile:
     """Record it; both threads must have been read."""
     recording = cli.attach(pid, directory, 1, 500)
-    assert stats.faults(recording.stats, recording.profile) == []
-    profile = recording.profile
-    assert {"waits", "busy", "<module>"} <= profile.functions()
-    assert profile.with_function("busy", "cpu") > 0.8 * profile.total("cpu")
-    threads = {
-        name: {s.labels["thread_id"] for s in profile.samples if name in s.names()} for name in ("waits", "busy")
-    }
-    assert threads["waits"] == {pid} and len(threads["busy"]) == 1 and pid not in threads["busy"]
-    assert not [s for s in profile.samples if s.values["samples"] and s.names()[0].startswith("[unreadable")]
-    return profile
+    judge(recording, pid)
+    return recording.profile
 
 
 def descendant(target: Running, name: str) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf, sqrt
+from math import comb, inf, sqrt
 from statistics import NormalDist
 
 from support.pprof import Profile, Sample
@@ -56,3 +56,14 @@ def share_faults(
 def share(profile: Profile, value: str, chosen: Callable[[Sample], bool]) -> float:
     total = profile.total(value)
     return sum(sample.values[value] for sample in profile.samples if chosen(sample)) / total if total else 0.0
+
+
+def most(trials: int, probability: float, comparisons: int = 1) -> int:
+    """How often what happens with this probability happens in so many independent trials at most, with CONFIDENCE over
+    all `comparisons` of a run together."""
+    beyond = 1.0
+    for count in range(trials + 1):
+        beyond -= comb(trials, count) * probability**count * (1 - probability) ** (trials - count)
+        if beyond <= (1 - CONFIDENCE) / comparisons:
+            return count
+    return trials

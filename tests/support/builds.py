@@ -80,15 +80,37 @@ def build(language: str, compiler: str, *options: str) -> Program:
     return Program(kept(f"legal-{language}", [source, text], [compiler, *options], make), legal)
 
 
-def kept(name: str, inputs: list[Path], options: list[str], make: Callable[[Path], None]) -> Path:
+MINGW = "x86_64-w64-mingw32-gcc"
+
+
+def build_windows(*options: str) -> Program:
+    """The generated C program for Windows."""
+    text, legal = generated("c")
+    source = TARGETS / "native" / "legal_windows.c"
+
+    def make(out: Path) -> None:
+        run(MINGW, f'-DGENERATED="{text}"', "-w", source, "-o", out, *options)
+
+    return Program(kept("legal-windows", [source, text], [MINGW, *options], make, ".exe"), legal)
+
+
+def windows_library(name: str, *options: str) -> Path:
+    """A DLL of tests/targets/native."""
+    source = TARGETS / "native" / name
+    return kept(
+        source.stem, [source], [MINGW, *options], lambda out: run(MINGW, "-shared", *options, source, "-o", out), ".dll"
+    )
+
+
+def kept(name: str, inputs: list[Path], options: list[str], make: Callable[[Path], None], suffix: str = "") -> Path:
     """What `make` writes at the path that it is given, made once."""
     digest = hashlib.sha256(repr(options).encode())
     for path in inputs:
         digest.update(path.read_bytes())
-    result = CACHE / "targets" / f"{name}-{digest.hexdigest()[:16]}"
+    result = CACHE / "targets" / f"{name}-{digest.hexdigest()[:16]}{suffix}"
     if not result.exists():
         result.parent.mkdir(parents=True, exist_ok=True)
-        fresh = result.with_name(f"{result.name}.{os.getpid()}")
+        fresh = result.with_name(f"{result.stem}.{os.getpid()}{suffix}")
         make(fresh)
         fresh.rename(result)
     return result

@@ -67,7 +67,7 @@ def begin(*arguments: object, **options: Any) -> subprocess.Popen[str]:
 
 
 def read_recording(result: Result, path: Path, stats: Path) -> Recording:
-    assert result.status == 0, f"exit {result.status}\n{result.stderr}"
+    assert result.status == 0, f"exit {result.status}\n{result.stdout}\n{result.stderr}"
     assert path.exists(), f"no profile was written\n{result.stderr}"
     return Recording(result, path, pprof.load(path), json.loads(stats.read_text(encoding="utf-8")))
 

@@ -30,6 +30,7 @@ NAME = re.compile(r"\b((?:chain|leaf)\d+_\d+_[a-z]+|entry\d+|entry_[a-z]+|run\d+
 NESTED = re.compile(r"\bdeep<(\d+)")
 LIBRARY = re.compile(
     r"\b(std|core|alloc)::|^(0x|_?qsort|__qsort|__GI_|msort|smoothsort|trinkle|sift|wrapper_cmp|_ExternalCode$|jitted)"
+    r"|^(qsort_s|quick_sort|small_sort|compare_wrapper)$"  # wine's qsort
     r"|^$|^sorted\b|^operator\(\)|^legal::(sorted|boxed)\b"
 )
 """Names that may stand between two functions of a program where a library calls back."""

@@ -33,5 +33,10 @@ def sampling(recorder: subprocess.Popen[str], wakeups: int = 300) -> None:
     wait_until(ticking, "a sampler at work")
 
 
+def sampling_on(recorder: subprocess.Popen[str], more: int = 100) -> None:
+    """Wait until the sampler has gone on for so many wake-ups from now."""
+    sampling(recorder, _wakeups(recorder.pid) + more)
+
+
 def all_gone(pids: list[int]) -> bool:
     return all(gone(pid) for pid in pids)

@@ -74,7 +74,8 @@ def faults(stats: dict[str, Any], profile: Profile | None = None) -> list[str]:
             stats["samples"] + stats["pending_ticks"],
         )
         # What processes used that were never sampled is shown by name, and is part of what was not seen.
-        shown = sum(sample.values["cpu"] for sample in profile.samples if sample.names()[0].startswith("[unsampled: "))
+        of_others = (sample for sample in profile.samples if sample.frames[0].qualified.startswith("[unsampled: "))
+        shown = sum(sample.values["cpu"] for sample in of_others)
         equal("the cpu column = cpu_ns_sampled + [unsampled: …]", profile.total("cpu") - shown, stats["cpu_ns_sampled"])
         equal("[unsampled: …] = unsampled_cpu_ns", shown, stats["unsampled_cpu_ns"])
         equal("profile duration", profile.duration_ns, stats["duration_ns"])

@@ -49,7 +49,7 @@ def on_timer(number, frame):
         return
     in_timer = True
     start = time.thread_time_ns()
-    work(400)
+    work(120)
     spent["on_timer"] += time.thread_time_ns() - start
     in_timer = False
 

@@ -7,6 +7,8 @@ from remoteprof.profile.model import Label, Mapping, time_of, untimed
 from remoteprof.profile.stacks import thread_stacks
 from remoteprof.symbols import Line
 
+VALUES = ("time", "samples", "cpu", "wall", "gil")
+
 
 def names(sample):
     return [location.lines[0].function.name for location in sample.locations]
@@ -91,6 +93,17 @@ def test_samples_with_a_time_stay_apart(native):
     assert [first.values[0], second.values[0]] == [150, 200]
 
 
+def test_a_program_s_own_labels_stand_among_ours(native):
+    rows = {**native.batch(7).rows, "thread": native.u32(0, 0, 0), "stack": native.u32(0, 0, 0)}
+    rows.update(state=native.u32(0, 0, 0), labels=native.u32(0, 2, 1))
+    batch = native.batch(7, rows=rows, labels=[[], [("user", "b")], [("a", ""), ("user", "b")]])
+    profile = build([batch], 100)
+    keys = [[label.key for label in sample.labels] for sample in profile.samples]
+    ours = ["pid", "thread_id", "thread_name"]
+    assert keys == [ours, ["a", *ours, "user"], [*ours, "user"]]
+    assert profile.samples[1].labels[0] == Label("a", "")
+
+
 def test_a_stack_without_frames_is_empty_and_kept(native):
     batch = native.batch(7, stack_starts=native.u32(0, 0, 2, 3), stack_frames=native.u32(2, 1, 3))
     profile = build([batch], 100)
@@ -170,14 +183,14 @@ def test_what_a_batch_makes_anew_is_asked_for_once(native):
     """However many threads there are: a batch of the sampler makes these lists at each access."""
     count = 1000
     rows = native.batch(7).rows
-    rows = {name: (native.u32 if name in ("thread", "stack", "state") else native.u64)(*[1] * count) for name in rows}
-    rows["thread"] = native.u32(*range(count))
+    rows = {name: (native.u64 if name in VALUES else native.u32)(*[1] * count) for name in rows}
+    rows["thread"], rows["labels"] = native.u32(*range(count)), native.u32(*[0] * count)
     rows["time"] = native.u64(*[0] * count)
     asked = []
 
     class Asked(type(native.batch(7))):
         def __getattribute__(self, name):
-            if name in ("threads", "frames", "mappings", "states", "rows"):
+            if name in ("threads", "frames", "mappings", "states", "rows", "labels", "lines"):
                 asked.append(name)
             return super().__getattribute__(name)
 

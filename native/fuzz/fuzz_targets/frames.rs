@@ -14,5 +14,5 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    mutate::within(Part::Frames, data, size, max_size, seed)
+    mutate::within(&Part::Frames.ranges(&data[..size]), data, size, max_size, seed)
 });

@@ -13,5 +13,5 @@ fuzz_target!(|data: &[u8]| {
 });
 
 fuzz_mutator!(|data: &mut [u8], size: usize, max_size: usize, seed: u32| {
-    mutate::within(Part::Symbols, data, size, max_size, seed)
+    mutate::within(&Part::Symbols.ranges(&data[..size]), data, size, max_size, seed)
 });

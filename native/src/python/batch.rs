@@ -4,9 +4,10 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 use super::target::{Mapping, mapping_list};
-use crate::protocol;
+use crate::protocol::{self, StackLocals};
+use crate::runtime::cpython::Local;
 use crate::stats::Stats;
-use crate::tables::{Columns, FrameKind, State};
+use crate::tables::{Columns, FrameKind, FrameLine, State};
 
 #[pyclass(module = "remoteprof._native", frozen)]
 pub struct Batch {
@@ -24,6 +25,9 @@ pub fn bytes_of<'py, T: Copy, const N: usize>(
 
 /// A frame as Python has it: kind, name, file, line, start_line, address, mapping.
 pub type FrameTuple<'a> = (&'static str, &'a str, &'a str, u32, u32, u64, i32);
+
+/// A function as Python has it: name, file, line, start_line.
+type LineTuple<'a> = (&'a str, &'a str, u32, u32);
 
 pub fn frames_of(columns: &Columns) -> Vec<FrameTuple<'_>> {
     let text = |id: u32| columns.strings.get(id as usize).map_or("", String::as_str);
@@ -98,6 +102,7 @@ impl Batch {
         rows.set_item("thread", bytes_of(py, &columns.row_threads, u32::to_ne_bytes))?;
         rows.set_item("stack", bytes_of(py, &columns.row_stacks, u32::to_ne_bytes))?;
         rows.set_item("state", bytes_of(py, &columns.row_states, u32::to_ne_bytes))?;
+        rows.set_item("labels", bytes_of(py, &columns.row_labels, u32::to_ne_bytes))?;
         for (name, column) in [
             ("time", &columns.row_times),
             ("samples", &columns.samples),
@@ -108,6 +113,19 @@ impl Batch {
             rows.set_item(name, bytes_of(py, column, u64::to_ne_bytes))?;
         }
         Ok(rows)
+    }
+
+    #[getter]
+    fn labels(&self) -> Vec<Vec<(String, String)>> {
+        self.batch.columns.labels.clone()
+    }
+
+    #[getter]
+    fn lines(&self) -> Vec<(u32, Vec<LineTuple<'_>>)> {
+        let columns = &self.batch.columns;
+        let text = |id: u32| columns.strings.get(id as usize).map_or("", String::as_str);
+        let of = |line: &FrameLine| (text(line.name), text(line.file), line.line, line.start_line);
+        columns.lines.iter().map(|(frame, lines)| (*frame, lines.iter().map(of).collect())).collect()
     }
 
     #[getter]
@@ -129,6 +147,29 @@ impl Batch {
     fn notes(&self) -> Vec<String> {
         self.batch.notes.clone()
     }
+
+    #[getter]
+    fn locals(&self) -> Vec<StackTuple<'_>> {
+        self.batch.locals.iter().map(stack_locals).collect()
+    }
+}
+
+/// A variable as Python has it: name, kind, value, type, whether the value is cut.
+type LocalTuple<'a> = (&'a str, &'static str, &'a str, &'a str, bool);
+/// A frame's place in its stack, its variables, how many more there are.
+type FrameLocalsTuple<'a> = (u32, Vec<LocalTuple<'a>>, u32);
+/// Thread id, frames, and how reading them went.
+type StackTuple<'a> = (u32, Vec<FrameLocalsTuple<'a>>, u32, u32, u32, bool);
+
+fn stack_locals(stack: &StackLocals) -> StackTuple<'_> {
+    let local = |local| {
+        let &Local { ref name, kind, ref value, ref type_name, cut } = local;
+        (name.as_str(), kind.name(), value.as_str(), type_name.as_str(), cut)
+    };
+    let frames = stack.frames.iter();
+    let frames = frames.map(|(place, frame)| (*place, frame.locals.iter().map(local).collect(), frame.left_out));
+    let StackLocals { tid, unreadable, changing, frames_left_out, over_budget, .. } = *stack;
+    (tid, frames.collect(), unreadable, changing, frames_left_out, over_budget)
 }
 
 fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict>> {

@@ -1,14 +1,14 @@
-//! Link and Event: the supervisor's end of the socket.
-
-use std::os::fd::{AsRawFd, FromRawFd};
-use std::os::unix::net::UnixStream;
+//! Link and Event: the supervisor's end of the way to the sampler.
 
 use pyo3::exceptions::{PyEOFError, PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use super::batch::Batch;
-use super::{exception, golang};
+use super::exception;
+#[cfg(unix)]
+use super::golang;
+use super::stream::Stream;
 use crate::protocol::{self, Command, Options};
 use crate::target::sys;
 
@@ -21,6 +21,7 @@ pub struct Event {
     pause_p99_us: f64,
     batch: Option<Py<Batch>>,
     goroutines: Option<Py<PyDict>>,
+    buckets: Option<Py<PyDict>>,
     error: Option<Py<PyAny>>,
 }
 
@@ -33,6 +34,7 @@ fn event(py: Python<'_>, event: protocol::Event) -> PyResult<Event> {
         pause_p99_us: 0.0,
         batch: None,
         goroutines: None,
+        buckets: None,
         error: None,
     };
     match event {
@@ -61,9 +63,15 @@ fn event(py: Python<'_>, event: protocol::Event) -> PyResult<Event> {
         }
         protocol::Event::Cut => result.kind = "cut",
         protocol::Event::Finished => result.kind = "finished",
+        #[cfg(unix)]
         protocol::Event::Goroutines(found) => {
             result.kind = "goroutines";
             result.goroutines = Some(golang::goroutines(py, &found)?.unbind());
+        }
+        #[cfg(unix)]
+        protocol::Event::Buckets(found) => {
+            result.kind = "buckets";
+            result.buckets = Some(golang::buckets(py, &found)?.unbind());
         }
     }
     Ok(result)
@@ -75,40 +83,44 @@ pub fn check_pattern(pattern: &str) -> PyResult<()> {
     crate::sampler::pattern(pattern).map(drop).map_err(PyValueError::new_err)
 }
 
-/// A stream over a descriptor that stays the caller's.
-pub fn borrow_stream(fd: i32) -> PyResult<UnixStream> {
-    // SAFETY: dup gives a new descriptor, which the stream then owns; a bad fd gives an error, checked here.
-    unsafe {
-        let own = libc::fcntl(fd, libc::F_DUPFD_CLOEXEC, 3);
-        if own < 0 { Err(std::io::Error::last_os_error().into()) } else { Ok(UnixStream::from_raw_fd(own)) }
-    }
-}
-
 #[pyclass(module = "remoteprof._native", unsendable)]
 pub struct Link {
-    stream: UnixStream,
+    stream: Stream,
     input: Vec<u8>,
 }
 
 impl Link {
     fn say(&mut self, command: &Command) -> PyResult<()> {
-        Ok(protocol::send(&mut self.stream, command)?)
+        Ok(self.stream.send(command)?)
     }
 }
 
 #[pymethods]
 impl Link {
+    #[cfg(unix)]
     #[new]
     fn new(fd: i32) -> PyResult<Self> {
-        Ok(Link { stream: borrow_stream(fd)?, input: Vec::new() })
+        Ok(Link { stream: Stream::open(fd)?, input: Vec::new() })
+    }
+
+    #[cfg(windows)]
+    #[new]
+    fn new(commands: usize, events: usize) -> PyResult<Self> {
+        Ok(Link { stream: Stream::open(commands, events)?, input: Vec::new() })
     }
 
     fn add(&mut self, pid: u32, native: bool) -> PyResult<()> {
         self.say(&Command::Add { pid, native })
     }
 
-    fn launch(&mut self, argv: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> PyResult<()> {
-        self.say(&Command::Launch { arguments: argv, environment })
+    #[cfg(windows)]
+    fn hold(&mut self, pid: u32) -> PyResult<()> {
+        self.say(&Command::Hold { pid })
+    }
+
+    #[cfg(unix)]
+    fn launch(&mut self, argv: Vec<Vec<u8>>, environment: Vec<Vec<u8>>, stops: bool) -> PyResult<()> {
+        self.say(&Command::Launch { arguments: argv, environment, stops })
     }
 
     #[allow(clippy::too_many_arguments)]
@@ -125,6 +137,7 @@ impl Link {
         children: bool,
         children_match: String,
         times: bool,
+        locals_pause_ns: u64,
     ) -> PyResult<()> {
         if !(rate.is_finite() && rate > 0.0) {
             return Err(PyValueError::new_err("rate must be over 0"));
@@ -142,6 +155,7 @@ impl Link {
             children,
             children_match,
             times,
+            locals_pause_ns,
         };
         self.say(&Command::Start(options))
     }
@@ -158,8 +172,14 @@ impl Link {
         self.say(&Command::Stop)
     }
 
+    #[cfg(unix)]
     fn goroutines(&mut self, pid: u32, system: bool) -> PyResult<()> {
         self.say(&Command::Goroutines { pid, system })
+    }
+
+    #[cfg(unix)]
+    fn buckets(&mut self, pid: u32, kind: &str, all: bool) -> PyResult<()> {
+        self.say(&Command::Buckets { pid, kind: golang::kind(kind)?, all })
     }
 
     fn receive(&mut self, py: Python<'_>, timeout: f64) -> PyResult<Option<Event>> {
@@ -171,15 +191,11 @@ impl Link {
             if let Some(message) = protocol::decode(&mut self.input)? {
                 return event(py, message).map(Some);
             }
-            let fd = self.stream.as_raw_fd();
-            let [ready] = py.detach(|| {
-                let left = end.saturating_sub(sys::monotonic_ns());
-                sys::wait_readable([fd], Some(left))
-            });
-            if !ready {
+            let stream = &mut self.stream;
+            if !py.detach(|| stream.wait(end.saturating_sub(sys::monotonic_ns()))) {
                 return Ok(None);
             }
-            if !protocol::fill(&mut self.stream, &mut self.input)? {
+            if !self.stream.fill(&mut self.input)? {
                 return Err(PyEOFError::new_err("the sampler process has ended"));
             }
         }

@@ -3,12 +3,22 @@
 use pyo3::prelude::*;
 
 use crate::error::{Error, ErrorKind};
+#[cfg(unix)]
+use crate::target::refusal;
 
 mod batch;
+#[cfg(unix)]
 mod golang;
 mod link;
+mod pe_symbols;
+#[cfg_attr(unix, path = "stream_unix.rs")]
+#[cfg_attr(windows, path = "stream_windows.rs")]
+mod stream;
+#[cfg(unix)]
 mod symbols;
 mod target;
+#[cfg(windows)]
+mod windows;
 
 fn class_of(kind: ErrorKind) -> &'static str {
     match kind {
@@ -29,9 +39,10 @@ fn raise(py: Python<'_>, error: &Error) -> PyErr {
 }
 
 /// The sampler process: serves the socket `fd` until it is closed.
+#[cfg(unix)]
 #[pyfunction]
 fn sampler_main(py: Python<'_>, fd: i32) -> PyResult<()> {
-    let stream = link::borrow_stream(fd)?;
+    let stream = stream::borrow_stream(fd)?;
     // SAFETY: the descriptor was given to this process for this use only; the stream above is a copy of it.
     unsafe { libc::close(fd) };
     py.detach(|| crate::sampler::serve(stream))?;
@@ -46,6 +57,34 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<link::Event>()?;
     module.add_class::<link::Link>()?;
     module.add_function(wrap_pyfunction!(link::check_pattern, module)?)?;
+    module.add_function(wrap_pyfunction!(pe_symbols::symbolize_pe, module)?)?;
+    system_functions(module)
+}
+
+#[cfg(windows)]
+fn system_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(windows::sampler_main, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::process_name, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::process_cpu_ns, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::process_start_ns, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::process_peak_bytes, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::new_record, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::settle_record, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::left_suspended, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::resume_left, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::resume_thread, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::wine_version, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::tells_thread_states, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::enable_debug_privilege, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::integrity_level, module)?)?;
+    module.add_function(wrap_pyfunction!(windows::protection_level, module)?)?;
+    Ok(())
+}
+
+#[cfg(unix)]
+fn system_functions(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add("ADD_CAPABILITY", refusal::ADD_CAPABILITY)?;
+    module.add("NO_FILTER", refusal::NO_FILTER)?;
     module.add_function(wrap_pyfunction!(sampler_main, module)?)?;
     module.add_function(wrap_pyfunction!(symbols::symbolize, module)?)?;
     module.add_function(wrap_pyfunction!(golang::go_build, module)?)?;

@@ -1,7 +1,7 @@
 //! `symbolize`, `perf_map_names` and `jit_dump_names` of the `_native` module. Runs in the supervisor, never in the sampler process.
 
 use std::fs::File;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
@@ -9,20 +9,14 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::symbols::{Arena, Bytes, Place, Refused, Symbol, Symbolizer, elf, jitdump, perfmap};
+use super::pe_symbols::{Line, line};
+use crate::symbols::{Arena, Bytes, Place, Refused, Symbolizer, elf, jitdump, perfmap};
 
 /// A module's bytes, or an open file of them.
 #[derive(FromPyObject)]
 pub enum Source {
     File(i32),
     Image(Vec<u8>),
-}
-
-type Line = (String, String, String, u32, u32, u32);
-
-fn line(symbol: Symbol) -> Line {
-    let file = symbol.file.to_string();
-    (symbol.function, symbol.system_name, file, symbol.line, symbol.column, symbol.start_line)
 }
 
 /// A copy of a descriptor that stays the caller's.
@@ -122,7 +116,7 @@ pub fn symbolize<'py>(
     };
     let answer = answer.map_err(|refused| {
         PyValueError::new_err(match refused {
-            Refused::NotElf => "not an ELF file",
+            Refused::NotElf | Refused::NotPe => "not an ELF file",
             Refused::Changed => "the file has changed since it was mapped",
         })
     })?;
@@ -181,8 +175,8 @@ fn id_of(source: &Source, find: impl Fn(Bytes<'_>) -> Option<String>) -> PyResul
 
 /// See `_native.pyi`.
 #[pyfunction]
-pub fn perf_map(py: Python<'_>, pid: u32) -> PyResult<std::borrow::Cow<'static, [u8]>> {
-    Ok(py.detach(|| perfmap::read(pid))?.into())
+pub fn perf_map(pid: u32) -> PyResult<i32> {
+    Ok(perfmap::open(pid)?.into_raw_fd())
 }
 
 /// See `_native.pyi`.

@@ -6,8 +6,7 @@ use pyo3::types::PyBytes;
 
 use super::raise;
 use crate::memory::Memory;
-use crate::target::linux::{self, Process};
-use crate::target::procfs;
+use crate::target::os::{self, Process};
 
 /// Most bytes of one `Target.read`.
 const MAX_READ_BYTES: usize = 64 << 20;
@@ -83,12 +82,18 @@ impl Target {
 
     fn mappings(&self, py: Python<'_>) -> PyResult<Vec<Mapping>> {
         let mappings = self.process.mappings();
-        let mappings = mappings.map_err(|error| raise(py, &linux::access_error(self.process.pid, &error)))?;
+        let mappings = mappings.map_err(|error| raise(py, &os::access_error(self.process.pid, &error)))?;
         Ok(mapping_list(mappings))
     }
 
     fn threads(&self) -> Vec<u32> {
-        procfs::list_threads(self.process.pid)
+        self.process.threads()
+    }
+
+    #[cfg(windows)]
+    fn modules(&self) -> (Vec<Mapping>, String) {
+        let found = self.process.modules();
+        (mapping_list(found.mappings), found.trouble)
     }
 
     fn read<'py>(&self, py: Python<'py>, address: u64, size: usize) -> PyResult<Bound<'py, PyBytes>> {

@@ -1,4 +1,5 @@
 //! Language runtimes: what turns a thread's memory into frames.
 
 pub mod cpython;
+#[cfg(unix)]
 pub mod go;

@@ -5,10 +5,10 @@ use std::io;
 use regex_lite::Regex;
 use rustc_hash::FxHashSet;
 
-use super::node::{Role, Shown};
+use super::shown::{Role, Shown};
 use super::subject::{Entry, Subject};
 use super::tree::Tree;
-use super::{Sampler, protocol};
+use super::{Sampler, pattern, protocol};
 use crate::protocol::Event;
 use crate::target::linux::Process;
 use crate::target::procfs::{self, Stat};
@@ -30,14 +30,6 @@ const MAX_SAMPLED: u64 = 20_000;
 const MAX_NOTES: u32 = 10;
 /// Most bytes that wait for the supervisor; beyond that it is waited for.
 const MAX_OUTBOX: usize = 64 << 20;
-
-/// A regular expression for names; none for an empty one. The error says what is wrong with it.
-pub fn pattern(text: &str) -> Result<Option<Regex>, String> {
-    if text.is_empty() {
-        return Ok(None);
-    }
-    Regex::new(text).map(Some).map_err(|error| error.to_string())
-}
 
 /// What is known of the tree of one recording.
 #[derive(Debug)]

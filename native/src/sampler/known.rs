@@ -21,7 +21,11 @@ pub struct KnownStacks {
 }
 
 fn words(stack: &PyStack) -> impl Iterator<Item = u64> {
-    let end = u64::from(stack.end == End::Truncated);
+    let end = match stack.end {
+        End::Truncated => 1,
+        End::PutOff => 2,
+        End::Base | End::Torn => 0,
+    };
     let frames = stack.frames.iter().map(|frame| u64::from(frame.code.0) << 32 | u64::from(frame.lasti));
     frames.chain([end])
 }

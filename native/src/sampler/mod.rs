@@ -3,18 +3,18 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::clock::Clock;
-use crate::error::{Error, ErrorKind};
 use crate::protocol::{self, Command, Event, Options};
+use crate::runtime::go::buckets;
 use crate::target::launch::{self, Held, Restore};
-use crate::target::linux::{self, Process};
-use crate::target::procfs;
+use crate::target::refusal;
+use crate::target::seize::Alarm;
 use crate::target::sys;
 
+mod begin;
 mod census;
 mod cut;
 mod follow;
@@ -22,20 +22,23 @@ mod goroutines;
 mod known;
 mod node;
 pub mod pace;
+mod pattern;
+mod shown;
 mod stops;
 pub mod subject;
 pub mod thread;
 mod tree;
 pub mod watchdog;
 
-pub use follow::pattern;
+use begin::not_python;
 use pace::Pace;
-use subject::{Entry, Found, Scratch, Subject};
+pub use pattern::pattern;
+use subject::{Found, Scratch, Subject};
 
+/// The longest that the work on one thread, or on what concerns a whole process, may take.
+const LONGEST_NS: u64 = 3_000_000_000;
 /// How long stops that are still under way are waited for at the end.
 const LAST_STOPS_NS: u64 = 100_000_000;
-/// How long a young process is given to become a Python.
-const STARTUP_NS: u64 = 1_000_000_000;
 /// Looking at the programs of new processes may take one part in this many of a round's time; the first always may.
 const OPEN_SHARE: f64 = 2.0;
 /// Descriptors for other things than threads.
@@ -79,9 +82,11 @@ pub struct Sampler {
     pace: Pace,
     end: u64,
     flights: FxHashMap<u32, Flight>,
-    /// Threads that had not stopped yet when the last recording ended: they are ours until they do.
+    /// Threads that had not stopped yet when the last recording ended, or are ending: they are ours until they do.
     strays: FxHashSet<u32>,
     on_core: usize,
+    /// What ends our waiting for an exec.
+    alarm: Alarm,
     notified: bool,
     queue: Vec<(usize, u32)>,
     scratch: Scratch,
@@ -99,7 +104,7 @@ pub fn serve(link: UnixStream) -> io::Result<()> {
     let budget = new_limit.saturating_sub(OTHER_DESCRIPTORS) / 2;
     DESCRIPTOR_BUDGET.store(budget as usize, std::sync::atomic::Ordering::Relaxed);
     let signals = sys::sigchld_descriptor()?;
-    watchdog::start();
+    watchdog::start(LONGEST_NS);
     Sampler {
         link,
         input: Vec::new(),
@@ -115,6 +120,7 @@ pub fn serve(link: UnixStream) -> io::Result<()> {
         flights: FxHashMap::default(),
         strays: FxHashSet::default(),
         on_core: 0,
+        alarm: Alarm::of_this_thread(),
         notified: false,
         queue: Vec::new(),
         scratch: Scratch::default(),
@@ -130,17 +136,10 @@ pub fn serve(link: UnixStream) -> io::Result<()> {
     })
 }
 
-fn not_python(pid: u32, name: &str) -> Error {
-    Error::new(
-        ErrorKind::Unsupported,
-        format!("process {pid} ({name}) is not a Python process"),
-        "without native frames only CPython 3.8 to 3.14 can be profiled: leave out --no-native and --nonblocking",
-    )
-}
-
 impl Sampler {
     fn run(&mut self) -> io::Result<()> {
         loop {
+            self.alarm.clear();
             let now = sys::monotonic_ns();
             let timeout = self.options.is_some().then(|| {
                 let next = self.clock.due().min(self.end).min(self.next_look());
@@ -149,7 +148,9 @@ impl Sampler {
             let [signalled, commanded] = sys::wait_readable([self.signals.as_raw_fd(), self.link.as_raw_fd()], timeout);
             if signalled {
                 sys::drain_signals(&self.signals);
+                watchdog::busy(sys::monotonic_ns());
                 self.reap()?;
+                watchdog::idle();
             }
             if commanded && !self.commands()? {
                 return Ok(());
@@ -200,7 +201,10 @@ impl Sampler {
                     };
                     self.say(&event)?;
                 }
-                Command::Launch { arguments, environment } => self.launch(arguments, environment)?,
+                Command::Launch { arguments, environment, stops } => match refusal::check_filter() {
+                    Err(error) if stops => self.say(&Event::Failed(error))?,
+                    _ => self.launch(arguments, environment)?,
+                },
                 Command::Start(options) => self.start(options)?,
                 Command::Progress => {
                     let samples: u64 = self.subjects.iter().map(|subject| subject.stats.samples).sum();
@@ -216,81 +220,13 @@ impl Sampler {
                     let event = self.goroutines(pid, system).unwrap_or_else(Event::Failed);
                     self.say(&event)?;
                 }
+                Command::Buckets { pid, kind, all } => {
+                    let found = buckets::read(pid, kind, all);
+                    self.say(&found.map_or_else(Event::Failed, |found| Event::Buckets(Box::new(found))))?;
+                }
             }
         }
         Ok(true)
-    }
-
-    fn add(&mut self, pid: u32, native: bool) -> Result<(), Error> {
-        linux::check_not_traced(pid)?;
-        let mut subject = Subject::new(Process::open(pid)?, false);
-        let age = || {
-            let start = subject.process.start_time * (1_000_000_000 / 100);
-            sys::boottime_ns().saturating_sub(start)
-        };
-        let patience = sys::monotonic_ns() + STARTUP_NS.saturating_sub(age());
-        loop {
-            match subject.open_runtime() {
-                Ok(true) => break,
-                // A runtime that is not there yet is looked for while sampling.
-                Ok(false) if native => break,
-                Err(error) if native => {
-                    subject.note(error.message);
-                    break;
-                }
-                Ok(false) if sys::monotonic_ns() < patience => std::thread::sleep(Duration::from_millis(5)),
-                Ok(false) => return Err(not_python(pid, &subject.process.name)),
-                Err(error) => return Err(error),
-            }
-        }
-        self.subjects.push(subject);
-        Ok(())
-    }
-
-    fn launch(&mut self, arguments: Vec<Vec<u8>>, environment: Vec<Vec<u8>>) -> io::Result<()> {
-        let name = arguments.first().map(|name| String::from_utf8_lossy(name).into_owned()).unwrap_or_default();
-        let name = name.rsplit('/').next().unwrap_or_default().to_string();
-        match launch::launch(arguments, environment, self.restore) {
-            Ok(held) => {
-                let pid = held.pid;
-                self.subjects.push(Subject::new(Process::launched(pid, name), true));
-                (self.held, self.command_pid) = (Some(held), Some(pid));
-                self.say(&Event::Added { pid })
-            }
-            Err(error) => self.say(&Event::Failed(Error::new(
-                ErrorKind::Failed,
-                format!("cannot start a process: {error}"),
-                "check the limits on processes and memory (ulimit -a)",
-            ))),
-        }
-    }
-
-    fn start(&mut self, options: Options) -> io::Result<()> {
-        if options.children {
-            // Before CMD can have children.
-            self.follow_from(&options.children_match);
-        }
-        if let Some(held) = self.held.take()
-            && let Err(error) = held.release()
-        {
-            self.following = None;
-            let event = Event::NotExecuted { errno: error.raw_os_error().unwrap_or(0), message: error.to_string() };
-            return self.say(&event);
-        }
-        let (now, unix) = (sys::monotonic_ns(), sys::realtime_ns());
-        if let Some(following) = &mut self.following {
-            following.begin(now, unix);
-        }
-        self.clock = Clock::new(now, options.rate, now ^ u64::from(std::process::id()));
-        self.pace = Pace::new(now, options.rate);
-        self.end = if options.duration_ns == 0 { u64::MAX } else { now.saturating_add(options.duration_ns) };
-        for subject in &mut self.subjects {
-            let born = subject.launched;
-            subject.start(now, &options, Entry { born, unix });
-        }
-        self.strays.retain(|&tid| procfs::read_stat(tid).is_ok());
-        self.options = Some(options);
-        Ok(())
     }
 
     fn round(&mut self, now: u64) -> io::Result<()> {
@@ -313,26 +249,27 @@ impl Sampler {
             let mut keep = from;
             for at in from..self.queue.len() {
                 let (_, tid) = self.queue[at];
+                // One read that blocks is what ends us, not a round of many threads on a busy machine.
+                watchdog::busy(sys::monotonic_ns());
                 if subject.tick_thread(tid, now, &mut self.scratch) == Found::Running {
                     self.queue[keep] = (index, tid);
                     keep += 1;
                 }
             }
             self.queue.truncate(keep);
+            if subject.executing {
+                self.queue.drain(from..).for_each(|(_, tid)| subject.carry(tid));
+            }
         }
-        self.forget_ended();
+        self.forget_ended()?;
         if self.options.as_ref().is_some_and(|options| options.nonblocking) {
             for (index, tid) in std::mem::take(&mut self.queue) {
-                self.read_running(index, tid);
+                self.subjects[index].read_running(tid, &mut self.scratch);
             }
         } else {
             self.stop_running()?;
         }
-        if let Some(rate) = self.pace.round(now, due.missed) {
-            self.clock.change_rate(sys::monotonic_ns(), rate);
-            let note = format!("the rate could not be kept and was lowered to {rate:.0} Hz");
-            self.subjects.iter_mut().for_each(|subject| subject.note(note.clone()));
-        }
+        self.pace.held(now, due.missed, &mut self.clock, &mut self.subjects);
         Ok(())
     }
 
@@ -361,6 +298,7 @@ impl Sampler {
             }
             self.reap()?;
         }
+        watchdog::idle();
         let rate = self.pace.rate();
         self.options = None;
         self.strays.extend(self.flights.drain().map(|(tid, _)| tid));

@@ -1,24 +1,7 @@
 //! One process of a tree, as far as its CPU time goes.
 
-use rustc_hash::FxHashMap;
-
+use super::shown::{Role, Shown, Unsampled};
 use crate::target::sys;
-
-/// Most names under which the CPU time of unsampled processes is shown in one process.
-const MAX_NAMES: usize = 256;
-/// What stands for the name of a process that nobody saw.
-pub const SHORT_LIVED: &str = "short-lived";
-
-/// What is done with a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
-    /// It is a subject.
-    Sampled,
-    /// It cannot be: its CPU time is shown under its name in the nearest ancestor that is.
-    Unsampled,
-    /// It was not asked for.
-    Passed,
-}
 
 /// One process of the tree. Times in nanoseconds.
 #[derive(Debug)]
@@ -44,7 +27,7 @@ pub struct Node {
     /// What of the CPU time that nobody saw was shown in windows before.
     pub shown: u64,
     /// CPU time below it that is shown here, by name.
-    pub unsampled: FxHashMap<String, u64>,
+    pub unsampled: Unsampled,
 }
 
 impl Node {
@@ -73,31 +56,11 @@ impl Node {
         // A smaller figure is that of a successor with the same pid.
         self.cpu = sys::process_cpu_ns(pid).unwrap_or(0).max(self.cpu);
     }
-
-    /// CPU time below it is to be shown here.
-    pub fn show(&mut self, name: &str, cpu: u64) {
-        if cpu == 0 {
-            return;
-        }
-        let room = self.unsampled.len() < MAX_NAMES || self.unsampled.contains_key(name);
-        *self.unsampled.entry(if room { name } else { SHORT_LIVED }.to_string()).or_default() += cpu;
-    }
-}
-
-/// What is shown in a process besides its samples. Times in nanoseconds.
-#[derive(Debug, Default)]
-pub struct Shown {
-    /// Its CPU time, that of before the recording included.
-    pub cpu: u64,
-    /// CPU time of processes that were never sampled, by their names.
-    pub unsampled: Vec<(String, u64)>,
 }
 
 impl Shown {
     /// What is left to be shown of a process.
-    pub fn of(node: Node) -> Shown {
-        let mut unsampled: Vec<(String, u64)> = node.unsampled.into_iter().collect();
-        unsampled.sort_unstable();
-        Shown { cpu: node.cpu, unsampled }
+    pub fn of(mut node: Node) -> Shown {
+        Shown { cpu: node.cpu, unsampled: node.unsampled.take() }
     }
 }

@@ -1,5 +1,9 @@
 //! Whether the asked-for rate can be kept.
 
+use super::subject::Subject;
+use crate::clock::Clock;
+use crate::target::sys;
+
 /// How long a stretch is judged.
 const STRETCH_NS: u64 = 1_000_000_000;
 /// Rounds that a stretch must have to be judged.
@@ -30,8 +34,17 @@ impl Pace {
         self.rate
     }
 
+    /// A round, begun at `now` after `missed` skipped ones, has been held. Where the rate has to be lowered, `clock` keeps
+    /// the new one, and the subjects say so.
+    pub fn held(&mut self, now: u64, missed: u64, clock: &mut Clock, subjects: &mut [Subject]) {
+        let Some(rate) = self.round(now, missed) else { return };
+        clock.change_rate(sys::monotonic_ns(), rate);
+        let note = format!("the rate could not be kept and was lowered to {rate:.0} Hz");
+        subjects.iter_mut().for_each(|subject| subject.note(note.clone()));
+    }
+
     /// A round was held after `missed` skipped ones; gives the new rate if it has to be lowered.
-    pub fn round(&mut self, now: u64, missed: u64) -> Option<f64> {
+    fn round(&mut self, now: u64, missed: u64) -> Option<f64> {
         self.rounds += 1 + missed;
         self.missed += missed;
         if now < self.stretch_end || self.rounds < MIN_ROUNDS {

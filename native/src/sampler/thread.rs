@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::tables::{StackId, State};
-use crate::target::procfs::{Look, Schedstat, ThreadFiles};
+use crate::target::os::ThreadView;
+use crate::target::thread::{Look, Schedstat};
 
 /// A stack that holds for as long as the thread does not run.
 #[derive(Clone, Copy, Debug)]
@@ -18,6 +19,10 @@ pub struct Asleep {
     pub holds_gil: bool,
     /// How it sleeps.
     pub state: State,
+    /// Its labels.
+    pub labels: u32,
+    /// The system call that it sleeps in, -1 = none.
+    pub call: i64,
     /// When it was first seen so, nanoseconds.
     pub since: u64,
 }
@@ -29,6 +34,8 @@ pub struct ThreadStack {
     pub base: u64,
     /// Bytes to copy while that is not known.
     pub want: u32,
+    /// Whether it runs Go that C called: its stack goes on on the system's.
+    pub called_back: bool,
 }
 
 /// What a read stack counts as.
@@ -47,7 +54,7 @@ static KEPT: AtomicUsize = AtomicUsize::new(0);
 
 /// Whether another thread may keep its descriptors.
 pub fn may_keep() -> bool {
-    KEPT.load(Ordering::Relaxed) + ThreadFiles::DESCRIPTORS <= super::descriptor_budget()
+    KEPT.load(Ordering::Relaxed) + ThreadView::DESCRIPTORS <= super::descriptor_budget()
 }
 
 /// A thread that is being sampled.
@@ -55,8 +62,8 @@ pub fn may_keep() -> bool {
 pub struct Thread {
     /// Its row in the window's list of threads.
     pub row: u32,
-    /// Its /proc files.
-    pub files: ThreadFiles,
+    /// The system's view of it.
+    pub files: ThreadView,
     /// schedstat's first field at the last running sample: later CPU time is not in the profile yet.
     pub cpu_mark: u64,
     /// The newest such value seen.
@@ -69,7 +76,7 @@ pub struct Thread {
     pub in_flight: bool,
     /// The last sample restarted a system call: the next tick does not interrupt, or a wait could be stretched.
     pub rest: bool,
-    /// Since when another tracer has been in the way, nanoseconds; 0 = it is not.
+    /// Since when another tracer has been in the way of each stop, nanoseconds; 0 = it is not.
     pub collided_since: u64,
     /// Its stack while it sleeps.
     pub asleep: Option<Asleep>,
@@ -79,9 +86,9 @@ pub struct Thread {
 
 impl Thread {
     /// A thread first seen at `now` whose CPU time up to `cpu_mark` is not ours to count.
-    pub fn new(row: u32, files: ThreadFiles, cpu_mark: u64, now: u64) -> Self {
+    pub fn new(row: u32, files: ThreadView, cpu_mark: u64, now: u64) -> Self {
         if files.kept() {
-            KEPT.fetch_add(ThreadFiles::DESCRIPTORS, Ordering::Relaxed);
+            KEPT.fetch_add(ThreadView::DESCRIPTORS, Ordering::Relaxed);
         }
         Thread {
             row,
@@ -105,16 +112,17 @@ impl Thread {
         Some(line)
     }
 
-    /// Whether the thread still sleeps as it did when `line` was read.
-    pub fn still_asleep(&mut self, line: Schedstat) -> bool {
-        matches!(self.files.look(), Look::Blocked { .. }) && self.schedstat() == Some(line)
+    /// Whether the thread still sleeps as it did when `line` was read, at this stack pointer (None = at any).
+    pub fn still_asleep(&mut self, line: Schedstat, at: Option<u64>) -> bool {
+        let same = matches!(self.files.look(), Look::Blocked { sp, .. } if at.is_none_or(|at| at == sp));
+        same && self.schedstat() == Some(line)
     }
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
         if self.files.kept() {
-            KEPT.fetch_sub(ThreadFiles::DESCRIPTORS, Ordering::Relaxed);
+            KEPT.fetch_sub(ThreadView::DESCRIPTORS, Ordering::Relaxed);
         }
     }
 }

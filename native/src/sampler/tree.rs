@@ -8,7 +8,8 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::census::Census;
-use super::node::{Node, Role, SHORT_LIVED, Shown};
+use super::node::Node;
+use super::shown::{Role, SHORT_LIVED, Shown, Unsampled};
 use crate::target::procfs::{self, Stat};
 use crate::target::sys;
 
@@ -70,7 +71,7 @@ impl Tree {
             waited_base: base(stat.waited_ns),
             known: 0,
             shown: 0,
-            unsampled: FxHashMap::default(),
+            unsampled: Unsampled::default(),
         };
         self.heirs.remove(&pid);
         self.nodes.insert(pid, node);
@@ -239,22 +240,23 @@ impl Tree {
         }
         self.adopt_orphans(pid);
         if node.role == Role::Sampled {
-            node.show(SHORT_LIVED, unseen);
+            node.unsampled.add(SHORT_LIVED, unseen);
             return Shown::of(node);
         }
-        self.show_above(&node);
+        self.show_above(node);
         Shown::default()
     }
 
     /// Shows what is known of a process that is no subject in one that is.
-    fn show_above(&mut self, node: &Node) {
+    fn show_above(&mut self, mut node: Node) {
+        let unseen = node.unseen_since();
         let own = if node.role == Role::Passed { 0 } else { node.cpu - node.cpu_base };
         let place = self.shown_in(node.parent);
         if let Some(shown) = self.nodes.get_mut(&place) {
-            shown.show(&node.name, own);
-            shown.show(SHORT_LIVED, node.unseen_since());
-            for (name, &cpu) in &node.unsampled {
-                shown.show(name, cpu);
+            shown.unsampled.add(&node.name, own);
+            shown.unsampled.add(SHORT_LIVED, unseen);
+            for (name, cpu) in node.unsampled.take() {
+                shown.unsampled.add(&name, cpu);
             }
         }
     }
@@ -290,13 +292,13 @@ impl Tree {
     pub fn leave(&mut self, pid: u32, ended: bool) -> Shown {
         let Some(mut node) = self.nodes.remove(&pid) else { return Shown::default() };
         let unseen = node.unseen_since();
-        node.show(SHORT_LIVED, unseen);
+        node.unsampled.add(SHORT_LIVED, unseen);
         if pid == self.root && self.reaper.is_some() {
             if ended {
                 self.known += node.handed();
             }
             // To the nanosecond, where /proc has clock ticks: what we were handed ourselves.
-            node.show(SHORT_LIVED, sys::reaped_cpu_ns().saturating_sub(self.known));
+            node.unsampled.add(SHORT_LIVED, sys::reaped_cpu_ns().saturating_sub(self.known));
         }
         Shown::of(node)
     }
@@ -306,8 +308,7 @@ impl Tree {
         let Some(node) = self.nodes.get_mut(&pid) else { return Shown::default() };
         node.see(pid);
         node.role = role;
-        let unsampled = std::mem::take(&mut node.unsampled).into_iter().collect();
-        let shown = Shown { cpu: node.cpu, unsampled };
+        let shown = Shown { cpu: node.cpu, unsampled: node.unsampled.take() };
         node.cpu_base = node.cpu;
         shown
     }
@@ -317,18 +318,15 @@ impl Tree {
         let Some(node) = self.nodes.get_mut(&pid) else { return Shown::default() };
         let unseen = node.unseen_since();
         node.shown += unseen;
-        node.show(SHORT_LIVED, unseen);
-        let mut unsampled: Vec<(String, u64)> = std::mem::take(&mut node.unsampled).into_iter().collect();
-        unsampled.sort_unstable();
-        Shown { cpu: node.cpu, unsampled }
+        node.unsampled.add(SHORT_LIVED, unseen);
+        Shown { cpu: node.cpu, unsampled: node.unsampled.take() }
     }
 
     /// The same for those that are no subjects.
     pub fn leave_unsampled(&mut self) {
         for pid in self.below(|_, node| node.role != Role::Sampled) {
             if self.settle(pid) {
-                let mut node = self.nodes.remove(&pid);
-                if let Some(node) = &mut node {
+                if let Some(node) = self.nodes.remove(&pid) {
                     self.show_above(node);
                 }
             } else {

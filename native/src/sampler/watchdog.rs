@@ -6,14 +6,12 @@ use std::time::Duration;
 
 use crate::target::sys;
 
-/// The longest that one round may take.
-const LIMIT_NS: u64 = 3_000_000_000;
 /// The exit status that tells the supervisor.
 pub const EXIT_STATUS: i32 = 86;
 
 static BUSY_SINCE: AtomicU64 = AtomicU64::new(0);
 
-/// A round begins.
+/// A round begins, or got on to the next thread.
 pub fn busy(now: u64) {
     BUSY_SINCE.store(now, Ordering::Relaxed);
 }
@@ -23,13 +21,13 @@ pub fn idle() {
     BUSY_SINCE.store(0, Ordering::Relaxed);
 }
 
-/// Watches from a thread of its own.
-pub fn start() {
-    std::thread::spawn(|| {
+/// Watches from a thread of its own that nothing takes longer than `limit_ns`.
+pub fn start(limit_ns: u64) {
+    std::thread::spawn(move || {
         loop {
             std::thread::sleep(Duration::from_millis(500));
             let since = BUSY_SINCE.load(Ordering::Relaxed);
-            if since != 0 && sys::monotonic_ns().saturating_sub(since) > LIMIT_NS {
+            if since != 0 && sys::monotonic_ns().saturating_sub(since) > limit_ns {
                 sys::exit_now(EXIT_STATUS);
             }
         }

@@ -11,7 +11,7 @@ use crate::elf_symbols;
 /// Most ranges of code taken for the evaluation loop.
 const MAX_RANGES: usize = 4096;
 /// The evaluation loop.
-const LOOP: &[u8] = b"_PyEval_EvalFrameDefault";
+pub const EVALUATION: &str = "_PyEval_EvalFrameDefault";
 /// Its parts in builds with tail calls (3.14).
 const TAIL_CALLED: &[u8] = b"_TAIL_CALL_";
 
@@ -77,13 +77,13 @@ pub fn evaluation_of_file(file: File) -> Evaluation {
 /// `.part.0`, LTO's `.lto_priv.0`), and in tail-call builds one function for each instruction. Empty if the file has no
 /// symbols for it.
 pub fn evaluation_ranges<'a, R: ReadRef<'a>>(file: R) -> Evaluation {
-    let symbols = elf_symbols::beginning_with(file, &[LOOP, TAIL_CALLED]);
+    let symbols = elf_symbols::beginning_with(file, &[EVALUATION.as_bytes(), TAIL_CALLED]);
     let ranges = symbols.into_iter().filter(|symbol| symbol.function);
     Evaluation::new(ranges.filter_map(|symbol| Some((symbol.range, part(symbol.name)?))).collect())
 }
 
 fn part(name: &[u8]) -> Option<Part> {
-    match name.strip_prefix(LOOP) {
+    match name.strip_prefix(EVALUATION.as_bytes()) {
         Some([] | [b'.', ..]) => Some(Part::Whole),
         _ => name.starts_with(TAIL_CALLED).then_some(Part::Tail),
     }

@@ -12,7 +12,7 @@ mod evaluation;
 /// Functions of the greenlet module that a greenlet begins with: `g_initialstub` and `inner_bootstrap`.
 const GREENLET_START: usize = 2;
 
-pub use evaluation::{Evaluation, Part, evaluation_of_file, evaluation_ranges};
+pub use evaluation::{EVALUATION, Evaluation, Part, evaluation_of_file, evaluation_ranges};
 
 /// One entry of a merged stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,6 @@
 //! Debug information that is kept in a file of its own: found by build id, by `.gnu_debuglink`, or given.
 
 use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::dwarf::split::under;
@@ -31,6 +30,14 @@ impl Default for Place<'_> {
     }
 }
 
+/// A path as ELF files have it. On Windows there are none: one that cannot be told is empty.
+fn path_of(bytes: &[u8]) -> &Path {
+    #[cfg(unix)]
+    return Path::new(<std::ffi::OsStr as std::os::unix::ffi::OsStrExt>::from_bytes(bytes));
+    #[cfg(windows)]
+    return Path::new(std::str::from_utf8(bytes).unwrap_or_default());
+}
+
 /// The debug file of `elf`, and its path; an empty path for the given one.
 pub fn find<'a>(arena: &'a Arena, elf: &Elf<'a>, place: &Place<'_>) -> Option<(Elf<'a>, PathBuf)> {
     let id = elf.build_id();
@@ -47,7 +54,7 @@ pub fn find<'a>(arena: &'a Arena, elf: &Elf<'a>, place: &Place<'_>) -> Option<(E
 /// The file that dwz moved common parts of several modules' debug information to.
 pub fn find_alternate<'a>(arena: &'a Arena, elf: &Elf<'a>, place: &Place<'_>) -> Option<Elf<'a>> {
     let (name, id) = elf.alternate_link()?;
-    let name = Path::new(std::ffi::OsStr::from_bytes(name));
+    let name = path_of(name);
     let path = place.path.parent().unwrap_or(Path::new("/")).join(name);
     let beside = place.roots.iter().filter_map(|root| {
         let found = parse(arena, &file::open(&under(root, &path)).ok()?)?;
@@ -70,7 +77,7 @@ fn by_build_id<'a>(arena: &'a Arena, id: &[u8], place: &Place<'_>) -> Option<(El
 
 fn by_link<'a>(arena: &'a Arena, elf: &Elf<'a>, id: &[u8], place: &Place<'_>) -> Option<(Elf<'a>, PathBuf)> {
     let (name, crc) = elf.debug_link()?;
-    let name = Path::new(std::ffi::OsStr::from_bytes(name));
+    let name = path_of(name);
     // A name, not a way to somewhere else.
     if name.file_name() != Some(name.as_os_str()) {
         return None;

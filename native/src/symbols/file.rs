@@ -3,11 +3,17 @@
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
 use std::io;
+#[cfg(unix)]
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
+#[cfg(windows)]
+use std::os::windows::fs::FileExt;
 use std::path::Path;
 
 use object::ReadRef;
 use typed_arena::Arena as Kept;
+
+#[cfg(unix)]
+use crate::target::rooted::HARMLESS;
 
 /// Most bytes of one file.
 pub const MAX_FILE_BYTES: u64 = 16 << 30;
@@ -134,12 +140,26 @@ impl Arena {
 /// Exactly `size` bytes from `offset` on. The file's position, which others may share, is not used.
 fn read_piece(file: &File, offset: u64, size: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; size];
+    #[cfg(unix)]
     file.read_exact_at(&mut bytes, offset)?;
+    #[cfg(windows)]
+    {
+        let mut done = 0;
+        while done < size {
+            match file.seek_read(&mut bytes[done..], offset + done as u64)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                read => done += read,
+            }
+        }
+    }
     Ok(bytes)
 }
 
 /// Opens a file to read; a pipe or device in its place does not hold us up.
 pub fn open(path: &Path) -> io::Result<File> {
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path)?;
+    let mut options = OpenOptions::new();
+    #[cfg(unix)]
+    options.custom_flags(HARMLESS);
+    let file = options.read(true).open(path)?;
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }

@@ -11,7 +11,10 @@ mod demangle;
 mod dwarf;
 pub mod elf;
 pub mod file;
+#[cfg(unix)]
 pub mod jitdump;
+pub mod pe;
+#[cfg(unix)]
 pub mod perfmap;
 mod plt;
 mod symtab;
@@ -57,6 +60,8 @@ pub struct Symbol {
 pub enum Refused {
     /// No 64-bit little-endian ELF file.
     NotElf,
+    /// No PE file for x86-64.
+    NotPe,
     /// Its build id is not that of what is mapped.
     Changed,
 }
@@ -177,40 +182,7 @@ impl<'a> Symbolizer<'a> {
     }
 
     fn symbols(&self, address: u64, chain: &Chain<'a>, names: &mut Names) -> Vec<Symbol> {
-        let linked = self.linked_name(address);
-        let last = chain.len().saturating_sub(1);
-        let mut symbols: Vec<Symbol> = Vec::with_capacity(chain.len().max(1));
-        for (index, frame) in chain.iter().enumerate() {
-            let told = frame.name.map(text);
-            let (function, system_name) = match (&told, &linked) {
-                // `foo.cold`, `foo.part.0`: parts of foo, which is how people know it.
-                (Some(told), Some(linked)) if index == last && is_part(linked, told) => {
-                    (names.demangled(told), linked.clone())
-                }
-                // Of functions that no other file sees only the linker has the whole name.
-                (Some(told), Some(linked)) if index == last && is_mangled(linked) && !is_mangled(told) => {
-                    (names.demangled(linked), linked.clone())
-                }
-                (Some(told), _) => (names.demangled(told), told.clone()),
-                (None, Some(linked)) if index == last => (names.demangled(linked), linked.clone()),
-                (None, _) => continue,
-            };
-            symbols.push(Symbol {
-                function,
-                system_name,
-                file: frame.file.clone().unwrap_or_default(),
-                line: frame.line,
-                column: frame.column,
-                start_line: frame.start_line,
-                inlined: index < last,
-            });
-        }
-        if symbols.is_empty()
-            && let Some(linked) = linked
-        {
-            symbols.push(Symbol { function: names.demangled(&linked), system_name: linked, ..Symbol::default() });
-        }
-        symbols
+        names.symbols(chain, self.linked_name(address))
     }
 
     fn linked_name(&self, address: u64) -> Option<String> {
@@ -228,6 +200,43 @@ impl<'a> Symbolizer<'a> {
 struct Names(HashMap<String, String>);
 
 impl Names {
+    /// What is shown of an address: what debug information tells, under the name that the linker has.
+    fn symbols(&mut self, chain: &Chain<'_>, linked: Option<String>) -> Vec<Symbol> {
+        let last = chain.len().saturating_sub(1);
+        let mut symbols: Vec<Symbol> = Vec::with_capacity(chain.len().max(1));
+        for (index, frame) in chain.iter().enumerate() {
+            let told = frame.name.map(text);
+            let (function, system_name) = match (&told, &linked) {
+                // `foo.cold`, `foo.part.0`: parts of foo, which is how people know it.
+                (Some(told), Some(linked)) if index == last && is_part(linked, told) => {
+                    (self.demangled(told), linked.clone())
+                }
+                // Of functions that no other file sees only the linker has the whole name.
+                (Some(told), Some(linked)) if index == last && is_mangled(linked) && !is_mangled(told) => {
+                    (self.demangled(linked), linked.clone())
+                }
+                (Some(told), _) => (self.demangled(told), told.clone()),
+                (None, Some(linked)) if index == last => (self.demangled(linked), linked.clone()),
+                (None, _) => continue,
+            };
+            symbols.push(Symbol {
+                function,
+                system_name,
+                file: frame.file.clone().unwrap_or_default(),
+                line: frame.line,
+                column: frame.column,
+                start_line: frame.start_line,
+                inlined: index < last,
+            });
+        }
+        if symbols.is_empty()
+            && let Some(linked) = linked
+        {
+            symbols.push(Symbol { function: self.demangled(&linked), system_name: linked, ..Symbol::default() });
+        }
+        symbols
+    }
+
     fn demangled(&mut self, raw: &str) -> String {
         if let Some(name) = self.0.get(raw) {
             return name.clone();

@@ -1,39 +1,30 @@
 //! `/tmp/perf-PID.map`: names that a JIT compiler tells for its code, one `START SIZE NAME` a line, in hex.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
 
-/// Most bytes of one map.
-pub const MAX_MAP_BYTES: u64 = 64 << 20;
+use crate::target::{procfs, rooted};
+
 /// Most bytes of one name.
 pub const MAX_NAME: usize = 16 << 10;
 
-/// The text of the map of process `pid`, as it lies in the process's own `/tmp` under its own idea of its pid. The file
-/// must be a regular one that belongs to the process's user or to root. At most [`MAX_MAP_BYTES`] are read.
-pub fn read(pid: u32) -> io::Result<Vec<u8>> {
+/// Opens the map of process `pid`, as it lies in the process's own `/tmp` under its own idea of its pid. The file must be
+/// a regular one that belongs to the process's user or to root, its own or ours.
+pub fn open(pid: u32) -> io::Result<File> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
     let field = |name: &str| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
         Some(line.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>())
     };
     let own = field("NSpid").and_then(|pids| pids.last().copied()).unwrap_or(pid);
-    let users = field("Uid").unwrap_or_default();
-    read_file(Path::new(&format!("/proc/{pid}/root/tmp/perf-{own}.map")), &users)
-}
-
-/// The text of a map that must belong to one of `users` or to root.
-pub fn read_file(path: &Path, users: &[u32]) -> io::Result<Vec<u8>> {
-    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
-    let status = file.metadata()?;
-    if !status.is_file() || !(status.uid() == 0 || users.contains(&status.uid())) {
-        return Err(io::Error::other("not a regular file of the process's user"));
+    let mut users = field("Uid").unwrap_or_default();
+    users.extend([0, procfs::root_of(pid).unwrap_or(0)]);
+    let file = rooted::open(pid, &format!("/tmp/perf-{own}.map"), libc::O_NOFOLLOW)?;
+    if !users.contains(&file.metadata()?.uid()) {
+        return Err(io::Error::other("not a file of the process's user"));
     }
-    let mut text = Vec::new();
-    file.take(MAX_MAP_BYTES).read_to_end(&mut text)?;
-    Ok(text)
+    Ok(file)
 }
 
 /// The names of `addresses`. Later lines win over earlier ones; a line that does not parse is left out.

@@ -1,14 +1,15 @@
 //! A Linux process: opened for reading, told apart from others of the same pid, with errors that say what to do.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, Instant};
 
 use super::procfs::{self, Stat};
-use super::{Mapping, sys};
+use super::refusal::{access_error, not_found};
+use super::{Mapping, rooted, sys};
 use crate::error::{Error, ErrorKind, ReadError};
-use crate::memory::{Memory, Region};
+use crate::memory::{MAX_REGIONS_PER_CALL, Memory, Region};
 
 /// The kernel's PF_KTHREAD flag (include/linux/sched.h).
 const PF_KTHREAD: u64 = 0x0020_0000;
@@ -33,6 +34,13 @@ pub struct Process {
 pub struct Image {
     start_stack: u64,
     arg_start: u64,
+}
+
+impl Image {
+    /// It, as numbers.
+    pub fn key(self) -> (u64, u64) {
+        (self.start_stack, self.arg_start)
+    }
 }
 
 impl Process {
@@ -70,6 +78,12 @@ impl Process {
         Process { pid, start_time, name, mem: None }
     }
 
+    /// The same process, opened once more.
+    pub fn another(&self) -> Process {
+        let mem = self.mem.as_ref().and_then(|mem| mem.try_clone().ok());
+        Process { pid: self.pid, start_time: self.start_time, name: self.name.clone(), mem }
+    }
+
     /// Whether the pid still means this process.
     pub fn alive(&self) -> bool {
         procfs::read_stat(self.pid)
@@ -92,6 +106,11 @@ impl Process {
         }
     }
 
+    /// Its threads, in ascending order; none when it is gone.
+    pub fn threads(&self) -> Vec<u32> {
+        procfs::list_threads(self.pid)
+    }
+
     /// What is mapped now.
     pub fn mappings(&self) -> io::Result<Vec<Mapping>> {
         procfs::read_maps(self.pid)
@@ -105,16 +124,16 @@ impl Process {
         }
         let path = unescape(&mapping.path);
         if !path.ends_with(" (deleted)")
-            && let Ok(file) = File::open(format!("/proc/{}/root{path}", self.pid))
+            && let Ok(file) = rooted::open(self.pid, &path, 0)
             && same_file(&file, mapping)
         {
             return Ok(file);
         }
         let link = format!("/proc/{}/map_files/{:x}-{:x}", self.pid, mapping.start, mapping.end);
-        if let Ok(file) = File::open(link) {
+        if let Ok(file) = rooted::open_link(&link) {
             return Ok(file);
         }
-        let exe = File::open(format!("/proc/{}/exe", self.pid))?;
+        let exe = rooted::open_link(&format!("/proc/{}/exe", self.pid))?;
         if same_file(&exe, mapping) {
             return Ok(exe);
         }
@@ -131,7 +150,7 @@ impl Memory for Process {
 
     fn read_regions(&self, regions: &[Region], buffer: &mut [u8]) -> Result<usize, ReadError> {
         let mut filled = 0;
-        for chunk in regions.chunks(sys::MAX_REGIONS_PER_CALL) {
+        for chunk in regions.chunks(MAX_REGIONS_PER_CALL) {
             let size: usize = chunk.iter().map(|region| region.size as usize).sum();
             let part = &mut buffer[filled..filled + size];
             let read = match &self.mem {
@@ -215,40 +234,6 @@ fn check_profilable(pid: u32, stat: &Stat) -> Result<(), Error> {
         );
     }
     Ok(())
-}
-
-fn not_found(pid: u32) -> Error {
-    Error::new(ErrorKind::NotFound, format!("no process with pid {pid}"), "list the processes with: ps -ef")
-}
-
-/// An error of opening a process, with the line that mends it.
-pub fn access_error(pid: u32, error: &io::Error) -> Error {
-    if error.raw_os_error() == Some(libc::ESRCH) || procfs::read_stat(pid).is_err() {
-        return not_found(pid);
-    }
-    let message = format!("not permitted to read process {pid}");
-    let own = procfs::status_field(std::process::id(), "Uid");
-    let theirs = procfs::status_field(pid, "Uid");
-    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
-    let hint = if own != theirs {
-        format!(
-            "it runs as user id {}, you as {}: run remoteprof as the same user, with sudo, or with CAP_SYS_PTRACE",
-            theirs.unwrap_or(0),
-            own.unwrap_or(0)
-        )
-    } else {
-        match scope.trim() {
-            "1" => "kernel.yama.ptrace_scope is 1: use `remoteprof run -- CMD`, or sudo, or sysctl -w \
-                kernel.yama.ptrace_scope=0"
-                .to_string(),
-            "2" => "kernel.yama.ptrace_scope is 2: run with sudo or CAP_SYS_PTRACE".to_string(),
-            "3" => "kernel.yama.ptrace_scope is 3: no process may be traced until the next boot".to_string(),
-            _ => "run with sudo or CAP_SYS_PTRACE; in a container add --cap-add=SYS_PTRACE (Kubernetes: \
-                securityContext.capabilities.add: [SYS_PTRACE])"
-                .to_string(),
-        }
-    };
-    Error::new(ErrorKind::Permission, message, hint)
 }
 
 /// An error if one and the same tracer, not this process, holds the process for [`FOREIGN_TRACER`].

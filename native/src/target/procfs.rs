@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 
+use super::thread::{Look, Schedstat};
 use super::{Mapping, sys};
 
 /// Most bytes of one maps file that are read (about 500,000 mappings).
@@ -118,6 +119,23 @@ pub fn list_processes() -> Vec<u32> {
     pids
 }
 
+/// The state letter of a thread. Its own file: in that of a process the figures of all threads are added up.
+pub fn state_letter(tid: u32) -> Option<u8> {
+    parse_stat(&fs::read(format!("/proc/{tid}/task/{tid}/stat")).ok()?).map(|stat| stat.state)
+}
+
+/// The process that traces a thread, 0 = none.
+pub fn tracer(tid: u32) -> u32 {
+    status_field(tid, "TracerPid").unwrap_or(0)
+}
+
+/// The name of a thread, "" where it is gone.
+pub fn thread_name(pid: u32, tid: u32) -> String {
+    fs::read(format!("/proc/{pid}/task/{tid}/comm"))
+        .map(|name| String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
+        .unwrap_or_default()
+}
+
 /// Reads `/proc/PID/stat`.
 pub fn read_stat(pid: u32) -> io::Result<Stat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat"))?)
@@ -153,35 +171,13 @@ pub fn status_field(pid: u32, name: &str) -> Option<u32> {
     line.split_ascii_whitespace().next()?.parse().ok()
 }
 
-/// What `/proc/PID/task/TID/syscall` says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Look {
-    /// On a core, or waiting for one.
-    Running,
-    /// Off the core until something happens; `number` is the system call, -1 outside of one.
-    Blocked {
-        /// System call number.
-        number: i64,
-        /// Stack pointer.
-        sp: u64,
-        /// Program counter.
-        pc: u64,
-        /// What it was called with.
-        arguments: [u64; 6],
-    },
-    /// The thread has ended.
-    Gone,
-}
-
-/// `/proc/PID/task/TID/schedstat`: the whole line changes whenever the thread has run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Schedstat {
-    /// Time on a core, nanoseconds. Exact at a ptrace stop; lags up to a scheduler tick while running.
-    pub run_ns: u64,
-    /// Time spent waiting for a core, nanoseconds.
-    pub wait_ns: u64,
-    /// Times it was put on a core.
-    pub runs: u64,
+/// The user id that we know the root of a process's user namespace by.
+pub fn root_of(pid: u32) -> Option<u32> {
+    let map = fs::read_to_string(format!("/proc/{pid}/uid_map")).ok()?;
+    map.lines().find_map(|line| {
+        let mut words = line.split_ascii_whitespace().filter_map(|word| word.parse::<u32>().ok());
+        (words.next()? == 0).then_some(words.next()?)
+    })
 }
 
 /// One of a thread's files; its descriptor is kept while there is room for it.

@@ -6,6 +6,8 @@
 
 use std::io;
 
+pub use super::seize::seize;
+
 /// PTRACE_EVENT_STOP (linux/ptrace.h).
 const EVENT_STOP: i32 = 128;
 /// Most pending signals that the guard looks at.
@@ -38,11 +40,6 @@ fn call(request: libc::c_uint, tid: u32, address: usize, data: usize) -> io::Res
     // SAFETY: every request used here takes plain numbers, or pointers that the callers below keep valid.
     let result = unsafe { libc::ptrace(request, tid as libc::pid_t, address, data) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Becomes the tracer of a thread without stopping it.
-pub fn seize(tid: u32) -> io::Result<()> {
-    call(libc::PTRACE_SEIZE, tid, 0, 0)
 }
 
 /// Asks a seized thread to stop.

@@ -1,14 +1,13 @@
 //! The system calls that need `unsafe`, each behind a checked function.
 
 use std::cell::RefCell;
+use std::ffi::CStr;
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::error::ReadError;
-use crate::memory::Region;
-
-/// Most regions that one process_vm_readv takes (IOV_MAX).
-pub const MAX_REGIONS_PER_CALL: usize = 1024;
+use crate::memory::{MAX_REGIONS_PER_CALL, Region};
 
 thread_local! {
     /// Kept between calls so that nothing is allocated while a thread is stopped.
@@ -62,6 +61,18 @@ pub fn realtime_ns() -> u64 {
 /// Nanoseconds of CLOCK_BOOTTIME.
 pub fn boottime_ns() -> u64 {
     clock_ns(libc::CLOCK_BOOTTIME).unwrap_or(0)
+}
+
+/// Ticks of the CPU's time stamp counter in a second, measured for as long as Go's runtime measures them where it does not
+/// know better (src/runtime/runtime.go, tickspersecond of Go 1.21). At least 1.
+pub fn ticks_per_second() -> i64 {
+    // SAFETY: every x86-64 has this instruction, which reads a counter.
+    let read = || (monotonic_ns(), unsafe { std::arch::x86_64::_rdtsc() });
+    let (start, first) = read();
+    std::thread::sleep(std::time::Duration::from_millis(100));
+    let (end, last) = read();
+    let ticks = u128::from(last.wrapping_sub(first)) * 1_000_000_000 / u128::from(end.wrapping_sub(start).max(1));
+    i64::try_from(ticks).unwrap_or(i64::MAX).max(1)
 }
 
 /// CPU time of the calling thread, nanoseconds.
@@ -147,6 +158,15 @@ pub fn send_now(fd: RawFd, bytes: &[u8]) -> io::Result<usize> {
     }
 }
 
+/// Calls that hold up whoever seizes a thread of the same process until they have read the file (cred_guard_mutex in
+/// bprm_execve, fs/exec.c, and ptrace_attach), which may take any time.
+pub const EXECS: [i64; 2] = [libc::SYS_execve, libc::SYS_execveat];
+
+/// The name of a system call.
+pub fn system_call_name(number: i64) -> Option<&'static str> {
+    Some(syscalls::Sysno::new(usize::try_from(number).ok()?)?.name())
+}
+
 /// The signals that this process ignores (bit N-1 for signal N), but for the two that Python itself ignores at its start.
 pub fn ignored_signals() -> u64 {
     (1..32)
@@ -213,6 +233,19 @@ pub fn raise_descriptor_limit() -> (u64, u64) {
             return (old, old);
         }
         (old, limit.rlim_cur)
+    }
+}
+
+/// Opens `path` to read as if `root` were `/`: no link leads out of it. `flags` are further ones of open(2).
+pub fn open_below(root: &File, path: &CStr, flags: i32) -> io::Result<File> {
+    // SAFETY: all-zero is a valid value; root, path and `how` outlive the call, which gives a new descriptor that we own.
+    unsafe {
+        let mut how: libc::open_how = std::mem::zeroed();
+        how.flags = (libc::O_RDONLY | libc::O_CLOEXEC | flags) as u64;
+        how.resolve = libc::RESOLVE_IN_ROOT | libc::RESOLVE_NO_MAGICLINKS;
+        let (root, size) = (root.as_raw_fd(), size_of::<libc::open_how>());
+        let fd = libc::syscall(libc::SYS_openat2, root, path.as_ptr(), std::ptr::from_ref(&how), size);
+        if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(File::from_raw_fd(fd as RawFd)) }
     }
 }
 

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use super::code::Code;
+use super::known::{MAX_RULES, key};
 use super::registers::{self, Registers};
 use super::rule::{self, Rule};
 use super::stack::Stack;
-use super::{End, MAX_RULES, Unwinder, exits, key, lookup};
+use super::{End, Unwinder, exits, lookup};
 use crate::memory::Memory;
 
 /// How far from the function that calls `main` the entry code's return address is looked for, in words: musl's

@@ -25,6 +25,10 @@ pub enum Reason {
     NoTables,
     /// The table needs a register whose value is not known there.
     LostRegister,
+    /// It goes on on another stack, and it is not known where.
+    OtherStack,
+    /// It goes on on a stack that is being moved.
+    Moving,
     /// The stack pointer did not grow.
     StackPointer,
     /// The table makes no sense.
@@ -41,6 +45,8 @@ impl Reason {
             Reason::UnknownCode => "code in no known mapping",
             Reason::NoTables => "no unwind tables",
             Reason::LostRegister => "a register is lost",
+            Reason::OtherStack => "a switch of stacks",
+            Reason::Moving => "a stack that is being moved",
             Reason::StackPointer => "stack pointer out of order",
             Reason::BadTable => "bad unwind table",
             Reason::Throwing => "an exception on its way to its handler",

@@ -14,6 +14,7 @@
 //!   from. Failing both, [`End::NeedMore`] says which address was missing in the copy: the next stop can take it along.
 
 use std::ops::Range;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
@@ -28,6 +29,9 @@ mod code;
 mod elf;
 mod end;
 mod exits;
+pub mod guest;
+mod known;
+pub mod pe;
 mod regions;
 mod registers;
 mod rule;
@@ -36,23 +40,19 @@ mod throws;
 
 pub use end::{End, Reason};
 pub use regions::OpenFile;
-pub use registers::Registers;
-pub use stack::{StackCopy, copy_start};
+pub use registers::{GO_G, Registers};
+pub use stack::{Stack, StackCopy, copy_start};
 
 use cfi::Context;
-use code::Code;
-use regions::Regions;
+use guest::{Guest, Places, Role, Walk};
+use known::Known;
+use regions::{Region, Regions};
 use rule::Rule;
-use stack::Stack;
 
 /// Most frames of one native stack.
 pub const MAX_NATIVE_DEPTH: usize = 8192;
-/// Most addresses whose rules are kept.
-const MAX_RULES: usize = 1 << 16;
 /// Most instructions of code without tables followed in one walk: what is left out is done in later ones.
 const MAX_FOLLOWED: usize = 4000;
-/// Most signal trampolines of one process (one for each C library in it).
-const MAX_TRAMPOLINES: usize = 4;
 /// No mapping: [`NativeFrame::mapping`].
 pub const NO_MAPPING: u32 = u32::MAX;
 
@@ -69,34 +69,23 @@ pub struct NativeFrame {
     pub mapping: u32,
 }
 
-/// What is known of a code address.
-#[derive(Clone, Copy, Debug)]
-struct Known {
-    rule: Rule,
-    region: u32,
-    /// The frame's caller was interrupted.
-    signal: bool,
-    /// The rule does not come from a table.
-    guess: bool,
-    /// A call ends here.
-    after_call: bool,
-    /// Where the function starts, if it throws exceptions; 0 for all others.
-    throws: u64,
-    /// It is about to leave for a handler.
-    leaving: bool,
-}
-
-impl Known {
-    /// What a table or a check says of ordinary code.
-    fn new(rule: Rule, region: u32, after_call: bool) -> Known {
-        Known { rule, region, signal: false, guess: false, after_call, throws: 0, leaving: false }
-    }
+/// Where a walk is.
+#[derive(Clone, Copy)]
+struct Frame {
+    registers: Registers,
+    /// The program counter is that of the next instruction, not behind a call.
+    exact: bool,
+    /// It was not found by a table.
+    guessed: bool,
 }
 
 /// Unwinds the threads of one process.
 pub struct Unwinder {
     regions: Regions,
     known: FxHashMap<u64, Known>,
+    /// Of modules of Windows: their tables' pages, and how callers are found.
+    pages: pe::Pages,
+    steps: Vec<pe::Step>,
     context: Box<Context>,
     trampolines: Vec<u64>,
     looks: Cache,
@@ -104,6 +93,8 @@ pub struct Unwinder {
     exits: FxHashMap<u64, Arc<[Rule]>>,
     /// How many instructions this walk may still follow to find such.
     budget: usize,
+    /// The runtime that describes some of the code.
+    guest: Option<Rc<dyn Guest>>,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -118,11 +109,14 @@ impl Default for Unwinder {
         Unwinder {
             regions: Regions::default(),
             known: FxHashMap::default(),
+            pages: pe::Pages::default(),
+            steps: Vec::new(),
             context: Box::new(Context::new_in()),
             trampolines: Vec::new(),
             looks: Cache::default(),
             exits: FxHashMap::default(),
             budget: 0,
+            guest: None,
         }
     }
 }
@@ -137,10 +131,33 @@ impl Unwinder {
     /// that cannot be read, or has no tables, can still be walked through by frame pointers.
     pub fn set_mappings(&mut self, memory: &dyn Memory, mappings: &[Mapping], open_file: OpenFile<'_>) {
         if self.regions.update(memory, mappings, open_file) {
-            self.known.clear();
+            self.forget_rules();
+            self.pages.clear();
             self.exits.clear();
             self.trampolines.clear();
         }
+    }
+
+    /// A table made no sense: what was read of modules of Windows is read anew. One that was being loaded or unloaded may
+    /// be whole by now. False if there is nothing to read.
+    pub fn read_again(&mut self) -> bool {
+        let any = self.regions.read_again();
+        if any {
+            self.forget_rules();
+            self.pages.clear();
+        }
+        any
+    }
+
+    /// Asks `guest` first from now on.
+    pub fn set_guest(&mut self, guest: Option<Rc<dyn Guest>>) {
+        self.guest = guest;
+        self.forget_rules();
+    }
+
+    /// Whether a frame is code that the guest describes.
+    pub fn is_guest(&self, frame: &NativeFrame) -> bool {
+        self.guest.as_ref().is_some_and(|guest| guest.guide(frame.lookup, true).is_some())
     }
 
     /// How many addresses had a rule already.
@@ -165,12 +182,22 @@ impl Unwinder {
     }
 
     /// The code of the function, or of the part of one that the compiler split off, that `pc` is in, by its table.
-    pub fn function(&self, pc: u64) -> Option<Range<u64>> {
-        let region = self.regions.get(self.regions.find(pc)?)?;
+    pub fn function(&self, memory: &dyn Memory, pc: u64) -> Option<Range<u64>> {
+        let index = self.regions.find(pc)?;
+        if let Some(tables) = self.regions.tables(memory, index) {
+            return tables.function(pc);
+        }
+        let region = self.regions.get(index)?;
         let elf = region.elf.as_ref()?;
         let mut tables = [&elf.exceptions, &elf.debug].into_iter().flatten();
         let range = tables.find_map(|table| table.function(pc.wrapping_sub(region.bias)))?;
         Some(range.start.wrapping_add(region.bias)..range.end.wrapping_add(region.bias))
+    }
+
+    /// All parts of the function that begins at `address`, in a module of Windows.
+    pub fn parts(&self, memory: &dyn Memory, address: u64) -> Vec<Range<u64>> {
+        let tables = self.regions.find(address).and_then(|index| self.regions.tables(memory, index));
+        tables.map_or_else(Vec::new, |tables| tables.parts(memory, &self.pages, address))
     }
 
     /// The indices of executable mappings that no table covers.
@@ -207,53 +234,103 @@ impl Unwinder {
         pieces: &[StackCopy<'_>],
         frames: &mut Vec<NativeFrame>,
     ) -> End {
+        self.unwind_through(memory, start, &Places::default(), pieces, frames)
+    }
+
+    /// The same, through the stacks of a guest: `places` is what that has saved of the thread.
+    pub fn unwind_through(
+        &mut self,
+        memory: &dyn Memory,
+        start: &Registers,
+        places: &Places,
+        pieces: &[StackCopy<'_>],
+        frames: &mut Vec<NativeFrame>,
+    ) -> End {
         frames.clear();
         self.budget = MAX_FOLLOWED;
-        let (mut registers, mut exact, mut guessed) = (*start, true, false);
+        let trampolines = self.trampolines.len();
+        let guest = self.guest.clone();
+        let mut walk = guest.as_deref().map(|guest| Walk::new(guest, places));
+        let mut frame = Frame { registers: *start, exact: true, guessed: false };
         loop {
-            let pc = registers.ip();
-            let known = self.look_up(memory, pc, exact);
-            if !exact {
-                match known {
-                    None => return End::Truncated(Reason::UnknownCode),
-                    Some(known) if guessed && !known.after_call => return End::Truncated(Reason::NoTables),
-                    Some(_) => {}
-                }
-            }
-            if frames.len() >= MAX_NATIVE_DEPTH {
-                return End::Truncated(Reason::Depth);
-            }
-            let region = known.and_then(|known| self.regions.get(known.region as usize));
-            let mapping = region.map_or(NO_MAPPING, |region| region.index);
-            frames.push(NativeFrame { pc, lookup: lookup(pc, exact), sp: registers.sp(), mapping });
-            // A call through a wild pointer: the return address is all that was pushed.
-            let known = known.unwrap_or(Known { guess: true, ..Known::new(Rule::RETURN, 0, false) });
-            if known.leaving {
-                return End::Truncated(Reason::Throwing);
-            }
-            let stack = Stack::of_frame(pieces, registers.sp(), !exact);
-            let caller = match self.step(memory, &registers, known, exact, &stack) {
+            frame = match self.next(memory, &frame, pieces, frames, walk.as_mut()) {
                 Ok(caller) => caller,
-                Err(end) => return end,
+                // The first signal's frame that is met: the stack that it interrupted can be had.
+                Err(end @ End::NeedMore { .. }) if self.trampolines.len() > trampolines => return end,
+                // Out of the vDSO the runtime knows the way.
+                Err(end) => match walk.as_mut().filter(|_| end != End::Bottom).and_then(Walk::clock) {
+                    Some(registers) => Frame { registers, exact: false, guessed: false },
+                    None => return end,
+                },
             };
-            // glibc's vfork takes its return address off the stack: a leaf may leave none of its own there.
-            let grown = caller.sp() > registers.sp() || (exact && caller.sp() == registers.sp());
-            if !known.signal && !grown {
-                return End::Truncated(Reason::StackPointer);
+        }
+    }
+
+    /// Notes a frame, and finds its caller.
+    fn next(
+        &mut self,
+        memory: &dyn Memory,
+        frame: &Frame,
+        pieces: &[StackCopy<'_>],
+        frames: &mut Vec<NativeFrame>,
+        walk: Option<&mut Walk<'_>>,
+    ) -> Result<Frame, End> {
+        let Frame { registers, exact, guessed } = *frame;
+        let pc = registers.ip();
+        let known = self.look_up(memory, pc, exact);
+        if !exact {
+            match known {
+                None => return Err(End::Truncated(Reason::UnknownCode)),
+                Some(known) if guessed && !known.after_call => return Err(End::Truncated(Reason::NoTables)),
+                Some(_) => {}
             }
-            if caller.ip() == 0 {
-                return if known.guess { End::Truncated(Reason::NoTables) } else { End::Bottom };
+        }
+        if frames.len() >= MAX_NATIVE_DEPTH {
+            return Err(End::Truncated(Reason::Depth));
+        }
+        let region = known.and_then(|known| self.regions.get(known.region as usize));
+        let mapping = region.map_or(NO_MAPPING, |region| region.index);
+        frames.push(NativeFrame { pc, lookup: lookup(pc, exact), sp: registers.sp(), mapping });
+        // A call through a wild pointer: the return address is all that was pushed.
+        let known = known.unwrap_or(Known { guess: true, ..Known::new(Rule::RETURN, 0, false) });
+        if known.leaving {
+            return Err(End::Truncated(Reason::Throwing));
+        }
+        if let Some((guide, walk)) = known.guide.zip(walk)
+            && let Some(caller) = walk.step(guide, &registers, exact, pieces)
+        {
+            return caller.map(|(registers, exact)| Frame { registers, exact, guessed: false });
+        }
+        let stack = Stack::of_frame(pieces, registers.sp(), !exact);
+        let caller = self.step(memory, &registers, known, exact, &stack)?;
+        // glibc's vfork takes its return address off the stack: a leaf may leave none of its own there.
+        let grown = caller.sp() > registers.sp() || (exact && caller.sp() == registers.sp());
+        if !known.signal && !grown {
+            return Err(End::Truncated(Reason::StackPointer));
+        }
+        if caller.ip() == 0 {
+            return Err(self.at_zero(memory, known));
+        }
+        let mut interrupted = known.signal || known.guide.is_some_and(|guide| guide.role == Role::Injected);
+        if known.throws != 0 && !throws::is_called(memory, caller.ip(), known.throws) {
+            let after_call = self.look_up(memory, caller.ip(), false).is_some_and(|known| known.after_call);
+            if !exact || after_call {
+                return Err(End::Truncated(Reason::Throwing));
             }
-            let mut interrupted = known.signal;
-            if known.throws != 0 && !throws::is_called(memory, caller.ip(), known.throws) {
-                let after_call = self.look_up(memory, caller.ip(), false).is_some_and(|known| known.after_call);
-                if !exact || after_call {
-                    return End::Truncated(Reason::Throwing);
-                }
-                // Its last instructions: what it goes to is no return address, but a landing pad.
-                interrupted = true;
-            }
-            (registers, exact, guessed) = (caller, interrupted, known.guess);
+            // Its last instructions: what it goes to is no return address, but a landing pad.
+            interrupted = true;
+        }
+        Ok(Frame { registers: caller, exact: interrupted, guessed: known.guess })
+    }
+
+    /// What a return address of zero means: the first frame of a thread, on Windows only in the module that begins them.
+    fn at_zero(&self, memory: &dyn Memory, known: Known) -> End {
+        let index = known.region as usize;
+        let module = self.regions.get(index).is_some_and(Region::is_module);
+        let begins = || self.regions.tables(memory, index).is_some_and(|tables| tables.has_first);
+        match known.guess || (module && !begins()) {
+            true => End::Truncated(Reason::NoTables),
+            false => End::Bottom,
         }
     }
 
@@ -267,6 +344,12 @@ impl Unwinder {
     ) -> Result<Registers, End> {
         match known.rule {
             Rule::Bottom => Err(End::Bottom),
+            Rule::Unknown => Err(End::Truncated(Reason::BadTable)),
+            Rule::Lost => Err(End::Truncated(Reason::NoTables)),
+            Rule::Module(step) => match self.steps.get(step as usize) {
+                Some(step) => step.apply(registers, stack),
+                None => Err(End::Truncated(Reason::BadTable)),
+            },
             Rule::Frame { register, indirect, offset, saved } => {
                 rule::frame(registers, stack, (register, indirect, offset), &saved)
             }
@@ -294,65 +377,6 @@ impl Unwinder {
             None => bad,
         })
     }
-
-    fn look_up(&mut self, memory: &dyn Memory, pc: u64, exact: bool) -> Option<Known> {
-        let key = key(pc, exact);
-        let known = self.known.get(&key);
-        self.looks.count(known.is_some());
-        if let Some(known) = known {
-            return Some(*known);
-        }
-        let known = self.find_out(memory, pc, exact)?;
-        if self.known.len() >= MAX_RULES {
-            self.known.clear();
-        }
-        self.known.insert(key, known);
-        Some(known)
-    }
-
-    #[cold]
-    fn find_out(&mut self, memory: &dyn Memory, pc: u64, exact: bool) -> Option<Known> {
-        let address = lookup(pc, exact);
-        let index = self.regions.find(address)?;
-        let region = self.regions.get(index)?;
-        let known = |rule, after_call| Known::new(rule, index as u32, after_call);
-        if region.is_vsyscall() {
-            return Some(known(Rule::RETURN, false));
-        }
-        let file = address.wrapping_sub(region.bias);
-        let tables = region.elf.iter().flat_map(|elf| [&elf.exceptions, &elf.debug]).flatten();
-        let found = tables.filter_map(|table| table.rule(&mut self.context, file)).next();
-        let throws = found.and_then(|found| found.throws).map_or(0, |start| start.wrapping_add(region.bias));
-        let leaving = throws != 0 && throws::is_leaving(memory, pc);
-        if exact
-            && let Some(found) = found
-            && !found.signal
-        {
-            return Some(Known { throws, leaving, ..known(found.rule, false) });
-        }
-        let code = Code::read(memory, pc);
-        let after_call = !exact && code.is_after_call();
-        if code.is_sigreturn(exact) {
-            if !exact && self.trampolines.len() < MAX_TRAMPOLINES {
-                self.trampolines.push(pc);
-            }
-            return Some(Known { signal: true, ..known(Rule::Signal, false) });
-        }
-        if let Some(found) = found {
-            return Some(Known { signal: found.signal, throws, leaving, ..known(found.rule, after_call) });
-        }
-        let entry = region.elf.as_ref().is_some_and(|elf| elf.is_entry(file));
-        if entry || (!exact && code.is_musl_thread()) {
-            return Some(known(Rule::Bottom, after_call));
-        }
-        let rule = Rule::Bare { anonymous: region.elf.is_none() };
-        Some(Known { guess: true, ..known(rule, after_call) })
-    }
-}
-
-/// What is known of an address as a program counter may be wrong of it as a return address.
-fn key(pc: u64, exact: bool) -> u64 {
-    pc.wrapping_shl(1) | u64::from(exact)
 }
 
 /// A return address may be the first of another function: the call is what counts.

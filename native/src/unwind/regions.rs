@@ -1,5 +1,6 @@
 //! The executable mappings of a process, each with the unwind tables of its file.
 
+use std::cell::OnceCell;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -7,9 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, Weak};
 use rustc_hash::FxHashMap;
 
 use super::elf::Elf;
+use super::pe;
 use crate::memory::Memory;
 use crate::target::Mapping;
-use crate::target::linux::file_identity;
+use crate::target::os::file_identity;
 
 /// Most executable mappings of one process that are kept; code in further ones counts as unknown.
 pub const MAX_REGIONS: usize = 100_000;
@@ -27,6 +29,8 @@ pub struct Region {
     pub bias: u64,
     /// The file's tables. None for JIT'd code, and for files that are no ELF files or could not be read.
     pub elf: Option<Arc<Elf>>,
+    /// The tables of a module of Windows, read when code of it is first met. None: it has none that make sense.
+    pe: OnceCell<Option<Box<pe::Tables>>>,
 }
 
 impl Region {
@@ -35,9 +39,14 @@ impl Region {
         self.mapping.path == "[vsyscall]"
     }
 
+    /// Whether it is a module of Windows.
+    pub fn is_module(&self) -> bool {
+        self.mapping.is_module()
+    }
+
     /// Whether no table tells how to unwind here.
     pub fn bare(&self) -> bool {
-        !self.is_vsyscall() && self.elf.as_ref().is_none_or(|elf| elf.bare())
+        !self.is_vsyscall() && !self.is_module() && self.elf.as_ref().is_none_or(|elf| elf.bare())
     }
 }
 
@@ -55,6 +64,26 @@ impl Regions {
     /// A region.
     pub fn get(&self, index: usize) -> Option<&Region> {
         self.0.get(index)
+    }
+
+    /// The tables of a region that is a module of Windows.
+    pub fn tables(&self, memory: &dyn Memory, index: usize) -> Option<&pe::Tables> {
+        let region = self.0.get(index).filter(|region| region.is_module())?;
+        let read = || {
+            let known = self.0.iter().filter_map(|region| region.pe.get()?.as_ref()).map(|tables| tables.count());
+            let left = pe::MAX_FUNCTIONS.1.saturating_sub(known.sum());
+            pe::Tables::read(memory, &region.mapping, left).map(Box::new)
+        };
+        region.pe.get_or_init(read).as_deref()
+    }
+
+    /// Modules of Windows whose tables made no sense are read anew when code of them is next met. False if there are no
+    /// modules.
+    pub fn read_again(&mut self) -> bool {
+        let mut modules = self.0.iter_mut().filter(|region| region.is_module()).peekable();
+        let any = modules.peek().is_some();
+        modules.filter(|region| matches!(region.pe.get(), Some(None))).for_each(|region| region.pe = OnceCell::new());
+        any
     }
 
     /// All regions.
@@ -92,7 +121,13 @@ impl Regions {
                     let bias = elf.as_ref().and_then(|elf| elf.bias(mapping.start, mapping.offset));
                     let elf = elf.filter(|_| bias.is_some());
                     let mapping = mapping.clone();
-                    self.0.push(Region { mapping, index: index as u32, bias: bias.unwrap_or(0), elf });
+                    self.0.push(Region {
+                        mapping,
+                        index: index as u32,
+                        bias: bias.unwrap_or(0),
+                        elf,
+                        pe: OnceCell::new(),
+                    });
                 }
             }
             self.0.sort_by_key(|region| region.mapping.start);

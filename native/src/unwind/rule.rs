@@ -26,6 +26,8 @@ impl Saved {
 pub enum Rule {
     /// There is none: the first frame of a thread.
     Bottom,
+    /// The runtime that the code belongs to does not say.
+    Unknown,
     /// CFA = register + offset, or the word there; the return address lies below the CFA, as do the saved registers.
     Frame {
         /// DWARF number.
@@ -41,6 +43,10 @@ pub enum Rule {
     Evaluate,
     /// A signal trampoline: the interrupted registers lie at sp.
     Signal,
+    /// As the tables of a module of Windows say: the place of the step among those that are kept.
+    Module(u32),
+    /// No table says anything, and nothing else would either.
+    Lost,
     /// No table says anything: a frame pointer, or a leaf's return address, if they hold good.
     Bare {
         /// Whether the code comes from no file: JIT'd code keeps frame pointers more often than not.

@@ -1,10 +1,23 @@
 //! Go programs to read: built by the installed Go and by versions that it fetches, each once.
+#![allow(dead_code, reason = "each test uses what it needs")]
+
+#[path = "../../fuzz/golang.rs"]
+pub mod golang;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, PoisonError};
+
+use _native::memory::Memory;
+use _native::runtime::go::Go;
+use _native::runtime::go::image::Image;
+use _native::target::Mapping;
+use _native::target::linux::Process;
+use _native::target::recorded::{Recorded, Recorder};
+use golang::Saved;
 
 /// Removes the debug information and the symbols.
 pub const STRIPPED: &str = "-ldflags=-s -w";
@@ -14,8 +27,13 @@ static BUILT: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 
 /// tests/targets/goroutines, built by that version of Go ("local" = the installed one).
 pub fn build(version: &str, cgo: bool, flags: &[&str]) -> PathBuf {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/targets/goroutines");
-    let name: String = format!("go-{version}-{cgo}-{}", flags.join("")).replace(|c: char| !c.is_alphanumeric(), "_");
+    build_of("goroutines", version, cgo, flags)
+}
+
+/// Another of tests/targets.
+pub fn build_of(target: &str, version: &str, cgo: bool, flags: &[&str]) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/targets").join(target);
+    let name = format!("go-{target}-{version}-{cgo}-{}", flags.join("")).replace(|c: char| !c.is_alphanumeric(), "_");
     let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     if built.contains(&out) {
@@ -64,4 +82,48 @@ impl Drop for Running {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// A program that is being saved.
+pub struct Saving<'a> {
+    /// Its Go.
+    pub go: Go<'a>,
+    pub pid: u32,
+    memory: &'a Recorder<'a>,
+    within: &'a [Mapping],
+    mappings: &'a [Mapping],
+}
+
+impl Saving<'_> {
+    /// What `look` reads of the program, at no more places than it asks for; all that is saved too.
+    pub fn read_by(self, look: impl FnOnce(&Go<'_>, &dyn Memory)) -> Vec<Range<u64>> {
+        let recorder = Recorder::new(self.memory);
+        // What may change is not read by pages.
+        let writable = |mapping: &Mapping| Mapping { permissions: "rwxp".to_string(), ..mapping.clone() };
+        let within: Vec<Mapping> = self.within.iter().map(writable).collect();
+        let image = Image::new(&recorder, &within, self.mappings, None);
+        let mut go = self.go;
+        go.image = image;
+        look(&go, &recorder);
+        drop(go);
+        let ranges = |(start, bytes): (u64, Vec<u8>)| start..start + bytes.len() as u64;
+        golang::flat(&recorder.finish(Vec::new())).into_iter().map(ranges).collect()
+    }
+}
+
+/// A stripped program as it runs: all of its Go module, what else opening its Go reads, and what `change` says is to be
+/// changed of that.
+pub fn saved(version: &str, change: impl FnOnce(Saving<'_>) -> Vec<Range<u64>>) -> Saved {
+    let binary = build(version, false, &[STRIPPED]);
+    let running = Running::start(&binary);
+    let process = Process::open(running.pid()).unwrap();
+    let mappings = process.mappings().unwrap();
+    let path = binary.to_string_lossy();
+    let within: Vec<Mapping> = mappings.iter().filter(|mapping| mapping.path == path).cloned().collect();
+    let recorder = Recorder::new(&process);
+    let go = Go::in_image(&recorder, Image::new(&recorder, &within, &mappings, None));
+    let go = go.map_err(|(reason, _)| reason).unwrap();
+    let changed = change(Saving { go, pid: process.pid, memory: &recorder, within: &within, mappings: &mappings });
+    let pieces = golang::flat(&recorder.finish(Vec::new())).into_iter().collect();
+    Saved { recorded: Recorded { mappings, pieces }, within, changed }
 }

@@ -1,4 +1,4 @@
-//! Profiles of the crate `pprof`, written into the working directory.
+//! Profiles of the crate `pprof`, written into the working directory; with an argument, work alone.
 
 use pprof::protos::Message;
 use std::hint::black_box;
@@ -33,6 +33,9 @@ fn save(name: &str, whole: bool) {
 }
 
 fn main() {
+    if std::env::args().len() > 1 {
+        return work();
+    }
     save("cpu", true);
     save("cpu-thread", false);
 }

@@ -24,6 +24,8 @@ FRAMES = [
     ("python", "sleepy\x1b[31m", "/app/work.py", 22, 20, 0, -1),
     ("label", "[unsampled]", "", 0, 0, 0, -1),
 ]
+ADD_CAPABILITY = "docker run --cap-add=SYS_PTRACE"
+NO_FILTER = "docker run --security-opt seccomp=unconfined"
 TROUBLE = os.environ.get("FAKE", "")
 
 
@@ -104,12 +106,15 @@ def batch(pid, **changes):
             "thread": u32(0, 1, 0),
             "stack": u32(0, 1, 2),
             "state": u32(1, 2, 0),
+            "labels": u32(0, 0, 0),
             "time": u64(0, 0, 0),
             "samples": u64(150, 200, 0),
             "cpu": u64(1_500_000_000, 1_000, 7),
             "wall": u64(1_500_000_000, 2 * second, 0),
             "gil": u64(1_400_000_000, 0, 0),
         },
+        "labels": [[]],
+        "lines": [],
         "states": ["", "running", "sleeping"],
         "mappings": [],
         "stats": {
@@ -128,6 +133,7 @@ def batch(pid, **changes):
             "attached_ns": time.monotonic_ns(),
         },
         "notes": [],
+        "locals": [],
     }
     return SimpleNamespace(**{**fields, **changes})
 
@@ -142,7 +148,7 @@ class Link:
     def add(self, pid, native):
         self.say("add", pid)
 
-    def launch(self, argv, environment):
+    def launch(self, argv, environment, stops):
         self.say("launch", argv, environment)
 
     def start(self, rate, duration_ns, max_ticks, *others):

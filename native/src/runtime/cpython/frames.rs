@@ -23,7 +23,7 @@ const OWNED_BY_GENERATOR: u8 = 1;
 const OWNED_BY_ENTRY: u8 = 3;
 const MAX_OWNER: u8 = 4;
 /// Low bits of `f_executable` are tags from 3.14 (pycore_stackref.h); objects are aligned to more than that.
-const TAG_MASK: u64 = 7;
+pub(super) const TAG_MASK: u64 = 7;
 
 /// One thread's Python stack. Cleared and used again.
 #[derive(Debug, Default)]
@@ -68,6 +68,8 @@ pub enum End {
     Base,
     /// At [`MAX_DEPTH`].
     Truncated,
+    /// Nowhere: whether the thread has a stack is not known, for the lists were read often enough in this round.
+    PutOff,
     /// Elsewhere: the thread was in the middle of changing its chain. To be read again, never taken as whole.
     Torn,
 }

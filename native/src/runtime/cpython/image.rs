@@ -1,8 +1,9 @@
-//! A loaded ELF file, read from the target's memory alone: its dynamic symbols need no file, so a replaced or deleted
+//! A loaded ELF file (or PE file: `pe`), read from the target's memory alone: its dynamic symbols need no file, so a replaced or deleted
 //! one is no hindrance. Format: the System V gABI, chapter 5, and the GNU hash table.
 
 use crate::error::ReadError;
 use crate::memory::Memory;
+use crate::pe::Pe;
 use crate::target::Mapping;
 
 /// Most program headers of one file.
@@ -33,14 +34,20 @@ pub struct Image {
     /// End of that range.
     pub end: u64,
     dynamic: Option<(u64, u64)>,
+    pe: Option<Pe>,
 }
 
 impl Image {
-    /// Reads the headers at `mapping`, the one that holds offset 0 of its file. None if that is no 64-bit ELF file.
+    /// Reads the headers at `mapping`, the one that holds offset 0 of its file. None if that is no 64-bit ELF or PE file.
     pub fn read(memory: &dyn Memory, mappings: &[Mapping], mapping: usize) -> Option<Image> {
         let base = mappings.get(mapping)?.start;
         let mut header = [0; 64];
         memory.read(base, &mut header).ok()?;
+        if cfg!(windows) && header.starts_with(b"MZ") {
+            let pe = Pe::read(memory, base)?;
+            let (bias, end) = (base, pe.size);
+            return Some(Image { mapping, bias, interpreted: false, start: 0, end, dynamic: None, pe: Some(pe) });
+        }
         if header[..6] != *b"\x7fELF\x02\x01" {
             return None;
         }
@@ -51,7 +58,8 @@ impl Image {
         }
         let size = usize::from(count) * 56;
         let headers = memory.read_bytes(base.wrapping_add(word(&header, 32)?), size, size).ok()?;
-        let mut image = Image { mapping, bias: 0, interpreted: false, start: u64::MAX, end: 0, dynamic: None };
+        let mut image =
+            Image { mapping, bias: 0, interpreted: false, start: u64::MAX, end: 0, dynamic: None, pe: None };
         for entry in headers.chunks_exact(56) {
             let (address, size) = (word(entry, 16)?, word(entry, 40)?);
             match u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) {
@@ -70,8 +78,16 @@ impl Image {
         Some(image)
     }
 
-    /// The address in memory of the dynamic symbol `name`.
+    /// Whether it is a program or library of Windows.
+    pub fn is_windows(&self) -> bool {
+        self.pe.is_some()
+    }
+
+    /// The address in memory of the dynamic symbol, or export, `name`.
     pub fn symbol(&self, memory: &dyn Memory, name: &str) -> Result<Option<u64>, ReadError> {
+        if let Some(pe) = &self.pe {
+            return pe.export(memory, name);
+        }
         let Some((address, size)) = self.dynamic else { return Ok(None) };
         let (mut symbols, mut strings, mut hash) = (0, 0, 0);
         let count = (size / 16).min(MAX_DYNAMIC) as usize;

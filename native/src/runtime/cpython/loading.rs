@@ -1,8 +1,9 @@
 //! What a sample copies before its walk: thread states, the GIL, the data stack, and what the last walk met elsewhere.
 
 use super::frames::{DataStack, Top};
+use super::heads::ThreadHead;
 use super::offsets::Offsets;
-use super::threads::{Thread, ThreadHead};
+use super::threads::Thread;
 use super::{CPython, half, word};
 use crate::error::ReadError;
 use crate::memory::{Memory, Region, Snapshot};

@@ -13,13 +13,14 @@ use object::{Object, ObjectSection, ReadCache};
 
 use super::image::Image;
 use super::offsets::{COOKIE, DEBUG_OFFSETS_BYTES, Offsets};
+use super::values::Layout;
 use super::version::{Version, minor_in_path, version_string};
 use super::word;
 use crate::elf_symbols;
 use crate::error::{Error, ErrorKind, ReadError};
 use crate::memory::Memory;
 use crate::target::Mapping;
-use crate::target::linux::file_identity;
+use crate::target::os::file_identity;
 
 /// Most bytes of writable data of one image searched.
 const MAX_SCAN_BYTES: u64 = 64 << 20;
@@ -37,6 +38,7 @@ const MAX_SCANNED_THREADS: usize = 10_000;
 pub(super) struct Found {
     pub runtime: u64,
     pub offsets: Offsets,
+    pub layout: Layout,
     pub version: String,
 }
 
@@ -101,9 +103,9 @@ fn unsupported(what: String) -> Error {
     )
 }
 
-/// Every loaded ELF file, the likeliest to hold an interpreter first.
+/// Every loaded ELF or PE file, the likeliest to hold an interpreter first.
 fn images(memory: &dyn Memory, mappings: &[Mapping]) -> Vec<Image> {
-    let first = |mapping: &&Mapping| mapping.offset == 0 && mapping.path.starts_with('/');
+    let first = |mapping: &&Mapping| mapping.offset == 0 && (mapping.path.starts_with('/') || mapping.is_module());
     let mut order: Vec<usize> =
         mappings.iter().enumerate().filter(|(_, mapping)| first(mapping)).map(|(index, _)| index).collect();
     order.sort_by_key(|&index| {
@@ -120,7 +122,7 @@ fn likely(mappings: &[Mapping], image: &Image) -> bool {
 }
 
 fn name(path: &str) -> &str {
-    path.rsplit('/').next().unwrap_or(path)
+    path.rsplit(['/', '\\']).next().unwrap_or(path)
 }
 
 /// The file address of `_PyRuntime` by the symbol table or the section named after it. Of one file it is found out once:
@@ -151,7 +153,7 @@ fn scan(memory: &dyn Memory, mappings: &[Mapping], image: &Image) -> Option<u64>
     let (start, end) = (image.bias.wrapping_add(image.start), image.bias.wrapping_add(image.end));
     let table = minor_in_path(&mappings[image.mapping].path)
         .or_else(|| mappings.iter().find_map(|mapping| minor_in_path(&mapping.path)))
-        .and_then(|version| Offsets::table(version.minor));
+        .and_then(|version| Offsets::table(version.minor, image.is_windows()));
     let mut left = MAX_SCAN_BYTES;
     let mut buffer = vec![0; SCAN_STEP + 8];
     let writable =
@@ -213,7 +215,7 @@ fn identify(memory: &dyn Memory, mappings: &[Mapping], image: &Image, runtime: u
     if let Err(error) = memory.read(runtime, &mut head) {
         return Err(unreadable("", error));
     }
-    let (version, offsets) = if head[..8] == *COOKIE {
+    let (version, offsets, layout) = if head[..8] == *COOKIE {
         let version = Version::from_hex(word(&head, 8).unwrap_or(0));
         if word(&head, 16) != Some(0) {
             return Err(unsupported(format!("CPython {version} free-threaded")));
@@ -221,20 +223,22 @@ fn identify(memory: &dyn Memory, mappings: &[Mapping], image: &Image, runtime: u
         if version.major != 3 || !matches!(version.minor, 13 | 14) {
             return Err(unsupported(format!("CPython {version}")));
         }
-        let offsets =
-            Offsets::from_debug(version.minor, &head).map_err(|error| unreadable(&version.to_string(), error))?;
-        (version, offsets)
+        let bad = |error| unreadable(&version.to_string(), error);
+        let offsets = Offsets::from_debug(version.minor, &head).map_err(bad)?;
+        let layout = Layout::from_debug(version.minor, &head).map_err(bad)?;
+        (version, Offsets { windows: image.is_windows(), ..offsets }, layout)
     } else {
         let Some(version) = version_of(memory, mappings, image) else {
             return Err(unsupported("a CPython that does not tell its version".into()));
         };
-        let Some(offsets) = Offsets::table(version.minor).filter(|_| version.major == 3) else {
+        let tables = Offsets::table(version.minor, image.is_windows()).zip(Layout::table(version.minor));
+        let Some((offsets, layout)) = tables.filter(|_| version.major == 3) else {
             return Err(unsupported(format!("CPython {version}")));
         };
-        (version, *offsets)
+        (version, *offsets, *layout)
     };
     match check(memory, &offsets, runtime) {
-        Check::Ready => Ok(Some(Found { runtime, offsets, version: version.to_string() })),
+        Check::Ready => Ok(Some(Found { runtime, offsets, layout, version: version.to_string() })),
         Check::NotYet => Ok(None),
         Check::Wrong => Err(unsupported(format!("this build of CPython {version}"))),
     }
@@ -244,9 +248,9 @@ fn identify(memory: &dyn Memory, mappings: &[Mapping], image: &Image, runtime: u
 /// image's own PY_VERSION string has it; else that string alone.
 fn version_of(memory: &dyn Memory, mappings: &[Mapping], image: &Image) -> Option<Version> {
     if let Ok(Some(address)) = image.symbol(memory, "Py_Version")
-        && let Ok(hex) = memory.read_u64(address)
+        && let Ok(hex) = memory.read_u32(address)
     {
-        return Some(Version::from_hex(hex));
+        return Some(Version::from_hex(u64::from(hex)));
     }
     let by_name = minor_in_path(&mappings[image.mapping].path);
     let path = &mappings[image.mapping].path;

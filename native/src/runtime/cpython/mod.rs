@@ -6,6 +6,7 @@
 
 mod code;
 mod frames;
+mod heads;
 mod image;
 mod linetable;
 mod loading;
@@ -13,8 +14,10 @@ mod locate;
 mod namespace;
 mod offsets;
 mod offsets_tables;
+mod offsets_tables_windows;
 mod strings;
 mod threads;
+mod values;
 mod version;
 mod watch;
 
@@ -35,6 +38,7 @@ pub use linetable::Lines;
 use loading::{Loaded, coalesce};
 use offsets::Offsets;
 use threads::Threads;
+pub use values::{FrameLocals, Kind as LocalKind, Local, Look, ThreadLocals};
 
 /// Most new code objects read while a thread stands still. Those of a program that makes functions all the time are few
 /// and short-lived; those of a first look at a deep stack are many, and live on.
@@ -44,6 +48,7 @@ const MAX_LEARNED_IN_STOP: u32 = 8;
 #[derive(Debug)]
 pub struct CPython {
     offsets: Offsets,
+    layout: values::Layout,
     version: String,
     threads: Threads,
     codes: Codes,
@@ -78,6 +83,7 @@ impl CPython {
         let Some(found) = locate::locate(memory, mappings, open_file)? else { return Ok(None) };
         let mut python = CPython {
             offsets: found.offsets,
+            layout: found.layout,
             version: found.version,
             threads: Threads::new(found.runtime, pid),
             codes: Codes::default(),
@@ -114,6 +120,11 @@ impl CPython {
         self.threads.refresh(memory, &self.offsets)
     }
 
+    /// A round of samples begins: how often lists are read in one is bounded.
+    pub fn begin_round(&mut self) {
+        self.threads.begin_round();
+    }
+
     /// Whether `tid` has a Python thread state, as of the last refresh.
     pub fn knows(&self, tid: u32) -> bool {
         self.threads.knows(tid)
@@ -140,9 +151,13 @@ impl CPython {
         let looks = if self.threads.knows(tid) { own && self.threads.several_interpreters } else { true };
         let known = !looks || self.threads.watch.unchanged(memory, snapshot, &self.offsets)?;
         if !known || (!own && self.threads.knows(tid)) {
-            snapshot.check_budget()?;
-            self.refresh(memory)?;
-            own = self.load(memory, snapshot, tid)?;
+            if self.threads.may_refresh() {
+                snapshot.check_budget()?;
+                self.refresh(memory)?;
+                own = self.load(memory, snapshot, tid)?;
+            } else if !own {
+                stack.end = End::PutOff;
+            }
         }
         if !own {
             return Ok(());
@@ -182,6 +197,11 @@ impl CPython {
         }
         self.codes.end_stack();
         self.fill(stack);
+    }
+
+    /// The variables of the frames that the last [`CPython::copy`] walked; their thread still stands.
+    pub fn locals(&self, memory: &dyn Memory, look: Look) -> ThreadLocals {
+        values::read(memory, &self.offsets, &self.layout, &self.walk.frames, look)
     }
 
     /// What `lasti` in `code` is. None for a code id from before [`CPython::compact`].

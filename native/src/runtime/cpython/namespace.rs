@@ -12,7 +12,11 @@ const MAX_TASKS: usize = 65_536;
 pub(super) struct Namespace {
     pid: u32,
     nested: bool,
+    /// Its own process id as it counts.
+    inner_pid: u32,
+    /// Our id by the target's, and the other way round.
     ours: FxHashMap<u32, u32>,
+    inner: FxHashMap<u32, u32>,
 }
 
 impl Namespace {
@@ -22,22 +26,25 @@ impl Namespace {
             (Ok(theirs), Ok(own)) => theirs != own,
             _ => false,
         };
-        Namespace { pid, nested, ours: FxHashMap::default() }
+        let inner_pid = nested.then(|| inner_id(format!("/proc/{pid}/status").as_ref())).flatten().unwrap_or(pid);
+        Namespace { pid, nested, inner_pid, ours: FxHashMap::default(), inner: FxHashMap::default() }
     }
 
-    /// Lists the threads again.
+    /// Lists the threads again, and asks for the ids of those that are new.
     pub fn refresh(&mut self) {
         if !self.nested {
             return;
         }
-        self.ours.clear();
         let Ok(tasks) = fs::read_dir(format!("/proc/{}/task", self.pid)) else { return };
+        let before = std::mem::take(&mut self.inner);
         for task in tasks.flatten().take(MAX_TASKS) {
             let Some(tid) = task.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-            if let Some(inner) = inner_id(&task.path().join("status")) {
-                self.ours.insert(inner, tid);
+            let known = before.get(&tid).copied();
+            if let Some(inner) = known.or_else(|| inner_id(&task.path().join("status"))) {
+                self.inner.insert(tid, inner);
             }
         }
+        self.ours = self.inner.iter().map(|(&tid, &inner)| (inner, tid)).collect();
     }
 
     /// Our id of the thread that the target knows as `inner`.
@@ -47,10 +54,7 @@ impl Namespace {
 
     /// The target's own process id.
     pub fn inner_pid(&self) -> u32 {
-        if !self.nested {
-            return self.pid;
-        }
-        inner_id(format!("/proc/{}/status", self.pid).as_ref()).unwrap_or(self.pid)
+        self.inner_pid
     }
 }
 

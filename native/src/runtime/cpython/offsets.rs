@@ -4,6 +4,7 @@
 //! pycore_debug_offsets.h in 3.14), read from the target and checked; before, tables generated from the headers.
 
 use super::offsets_tables::{CPYTHON_3_8, CPYTHON_3_9, CPYTHON_3_10, CPYTHON_3_11, CPYTHON_3_12};
+use super::offsets_tables_windows as windows;
 use crate::error::ReadError;
 
 /// First bytes of `_PyRuntime` from 3.13.
@@ -15,7 +16,7 @@ const MAX_STATE_BYTES: u64 = 16 << 20;
 /// Largest `PyThreadState` believed (3.14: about 800 bytes).
 const MAX_THREAD_BYTES: u64 = 8 << 10;
 /// Largest fixed part of an interpreter frame, code object, bytes or str believed.
-const MAX_OBJECT_BYTES: u64 = 1 << 10;
+pub(super) const MAX_OBJECT_BYTES: u64 = 1 << 10;
 
 /// Byte offsets in CPython's structures, and a few sizes. 0 where a version does not have the field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ const MAX_OBJECT_BYTES: u64 = 1 << 10;
 pub struct Offsets {
     /// The 12 of 3.12.
     pub minor: u8,
+    /// Whether it is a build for Windows: there a thread's id is 32 bits wide, and the system's own.
+    pub windows: bool,
     pub runtime_interpreters: u32,
     pub runtime_main_thread: u32,
     /// 3.8 to 3.11: the one GIL. From 3.12 each interpreter points to its own.
@@ -85,14 +88,18 @@ const ROWS_3_13: Rows = Rows { interpreter_gil: 14, thread: 19, frame: 28, code:
 const ROWS_3_14: Rows = Rows { interpreter_gil: 15, thread: 22, frame: 31, code: 39, bytes: 74, string: 77 };
 
 impl Offsets {
-    /// The generated table of 3.8 to 3.12.
-    pub fn table(minor: u8) -> Option<&'static Offsets> {
-        match minor {
-            8 => Some(&CPYTHON_3_8),
-            9 => Some(&CPYTHON_3_9),
-            10 => Some(&CPYTHON_3_10),
-            11 => Some(&CPYTHON_3_11),
-            12 => Some(&CPYTHON_3_12),
+    /// The generated table of 3.8 to 3.12, on Windows of 3.9 to 3.12.
+    pub fn table(minor: u8, windows: bool) -> Option<&'static Offsets> {
+        match (minor, windows) {
+            (8, false) => Some(&CPYTHON_3_8),
+            (9, false) => Some(&CPYTHON_3_9),
+            (10, false) => Some(&CPYTHON_3_10),
+            (11, false) => Some(&CPYTHON_3_11),
+            (12, false) => Some(&CPYTHON_3_12),
+            (9, true) => Some(&windows::CPYTHON_3_9),
+            (10, true) => Some(&windows::CPYTHON_3_10),
+            (11, true) => Some(&windows::CPYTHON_3_11),
+            (12, true) => Some(&windows::CPYTHON_3_12),
             _ => None,
         }
     }
@@ -119,6 +126,7 @@ impl Offsets {
         let string_ascii = debug.at(&string, rows.string + 3)?;
         Ok(Offsets {
             minor,
+            windows: false,
             runtime_interpreters,
             // struct pyinterpreters { mutex; head; main; next_id }, then main_thread: pycore_runtime.h, 3.13 and 3.14.
             runtime_main_thread: runtime_interpreters + 24,
@@ -175,7 +183,7 @@ impl Offsets {
 
 const BAD: ReadError = ReadError::Corrupt("bad debug offsets");
 
-struct Debug<'a>(&'a [u8]);
+pub(super) struct Debug<'a>(pub &'a [u8]);
 
 impl Debug<'_> {
     fn word(&self, index: usize) -> Result<u64, ReadError> {
@@ -184,7 +192,7 @@ impl Debug<'_> {
     }
 
     /// The size of the structure whose row starts at `index`, at most `bound`.
-    fn row(&self, index: usize, bound: u64) -> Result<u64, ReadError> {
+    pub fn row(&self, index: usize, bound: u64) -> Result<u64, ReadError> {
         match self.word(index)? {
             size if size >= 8 && size <= bound => Ok(size),
             _ => Err(BAD),
@@ -192,7 +200,7 @@ impl Debug<'_> {
     }
 
     /// The offset at `index`, inside a structure of `size` bytes.
-    fn at(&self, size: &u64, index: usize) -> Result<u32, ReadError> {
+    pub fn at(&self, size: &u64, index: usize) -> Result<u32, ReadError> {
         match self.word(index)? {
             offset if offset <= *size => u32::try_from(offset).map_err(|_| BAD),
             _ => Err(BAD),
@@ -201,7 +209,7 @@ impl Debug<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use object::read::elf::ElfFile64;
     use object::{Object, ObjectSection, ObjectSymbol};
 
@@ -222,17 +230,21 @@ mod tests {
         Some(section.data().ok()?[from..from + DEBUG_OFFSETS_BYTES].to_vec())
     }
 
-    #[test]
-    fn debug_offsets_say_what_the_headers_say() {
+    /// The minor versions at hand that have debug offsets, and these.
+    pub fn debug_offsets_at_hand() -> Vec<(u8, Vec<u8>)> {
         let home = std::env::var("HOME").unwrap_or_default();
         let files = [
-            (13, format!("{home}/.pyenv/versions/3.13.0/lib/libpython3.13.so"), CPYTHON_3_13),
-            (14, format!("{}/../.cache/pythons/3.14/usr/bin/python3.14", env!("CARGO_MANIFEST_DIR")), CPYTHON_3_14),
+            (13, format!("{home}/.pyenv/versions/3.13.0/lib/libpython3.13.so")),
+            (14, format!("{}/../.cache/pythons/3.14/usr/bin/python3.14", env!("CARGO_MANIFEST_DIR"))),
         ];
-        for (minor, path, expected) in files {
-            if let Some(bytes) = debug_offsets(&path) {
-                assert_eq!(Offsets::from_debug(minor, &bytes), Ok(expected));
-            }
+        files.into_iter().filter_map(|(minor, path)| Some((minor, debug_offsets(&path)?))).collect()
+    }
+
+    #[test]
+    fn debug_offsets_say_what_the_headers_say() {
+        for (minor, bytes) in debug_offsets_at_hand() {
+            let expected = if minor == 13 { CPYTHON_3_13 } else { CPYTHON_3_14 };
+            assert_eq!(Offsets::from_debug(minor, &bytes), Ok(expected));
         }
     }
 

@@ -7,6 +7,7 @@ use super::offsets::Offsets;
 /// From the headers of CPython 3.8.18.
 pub const CPYTHON_3_8: Offsets = Offsets {
     minor: 8,
+    windows: false,
     runtime_interpreters: 32,
     runtime_main_thread: 72,
     runtime_gil: 1152,
@@ -52,6 +53,7 @@ pub const CPYTHON_3_8: Offsets = Offsets {
 /// From the headers of CPython 3.9.18.
 pub const CPYTHON_3_9: Offsets = Offsets {
     minor: 9,
+    windows: false,
     runtime_interpreters: 32,
     runtime_main_thread: 72,
     runtime_gil: 352,
@@ -97,6 +99,7 @@ pub const CPYTHON_3_9: Offsets = Offsets {
 /// From the headers of CPython 3.10.13.
 pub const CPYTHON_3_10: Offsets = Offsets {
     minor: 10,
+    windows: false,
     runtime_interpreters: 32,
     runtime_main_thread: 72,
     runtime_gil: 352,
@@ -142,6 +145,7 @@ pub const CPYTHON_3_10: Offsets = Offsets {
 /// From the headers of CPython 3.11.7.
 pub const CPYTHON_3_11: Offsets = Offsets {
     minor: 11,
+    windows: false,
     runtime_interpreters: 40,
     runtime_main_thread: 80,
     runtime_gil: 360,
@@ -187,6 +191,7 @@ pub const CPYTHON_3_11: Offsets = Offsets {
 /// From the headers of CPython 3.12.1.
 pub const CPYTHON_3_12: Offsets = Offsets {
     minor: 12,
+    windows: false,
     runtime_interpreters: 40,
     runtime_main_thread: 64,
     runtime_gil: 0,
@@ -233,6 +238,7 @@ pub const CPYTHON_3_12: Offsets = Offsets {
 #[cfg(test)]
 pub const CPYTHON_3_13: Offsets = Offsets {
     minor: 13,
+    windows: false,
     runtime_interpreters: 632,
     runtime_main_thread: 656,
     runtime_gil: 0,
@@ -279,6 +285,7 @@ pub const CPYTHON_3_13: Offsets = Offsets {
 #[cfg(test)]
 pub const CPYTHON_3_14: Offsets = Offsets {
     minor: 14,
+    windows: false,
     runtime_interpreters: 808,
     runtime_main_thread: 832,
     runtime_gil: 0,

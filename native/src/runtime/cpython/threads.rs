@@ -2,10 +2,11 @@
 
 use rustc_hash::FxHashMap;
 
+use super::half;
+use super::heads::{Heads, ThreadHead};
 use super::namespace::Namespace;
 use super::offsets::Offsets;
 use super::watch::Watch;
-use super::{half, word};
 use crate::error::ReadError;
 use crate::memory::{Memory, Region};
 
@@ -37,7 +38,7 @@ pub(super) struct Thread {
     pub state: u64,
     /// Of its interpreter.
     pub interpreter: u64,
-    /// Its `thread_id`: the address of the `struct pthread`.
+    /// Its `thread_id`: the address of the `struct pthread`, on Windows the system's id of the thread.
     pub pthread: u64,
     /// The thread id as the target counts it.
     pub inner_tid: u32,
@@ -65,13 +66,15 @@ pub(super) struct Threads {
     pub runtime: u64,
     /// 3.8 to 3.10: offset of the tid in `struct pthread`.
     pub pthread_tid: Option<u32>,
+    heads: Heads,
 }
 
 impl Threads {
     pub fn new(runtime: u64, pid: u32) -> Threads {
         let (by_tid, watch) = (FxHashMap::default(), Watch::default());
         let namespace = Namespace::of(pid);
-        Threads { by_tid, watch, several_interpreters: false, namespace, runtime, pthread_tid: None }
+        let heads = Heads::default();
+        Threads { by_tid, watch, several_interpreters: false, namespace, runtime, pthread_tid: None, heads }
     }
 
     /// Whether `tid` has a thread state.
@@ -94,12 +97,22 @@ impl Threads {
         Some(thread.pthread.wrapping_add(u64::from(self.pthread_tid?)))
     }
 
+    /// A round begins.
+    pub fn begin_round(&mut self) {
+        self.heads.begin_round();
+    }
+
+    /// Whether the lists may be read again in this round: threads that come and go all at once ask for that one by one.
+    pub fn may_refresh(&self) -> bool {
+        self.heads.may_read()
+    }
+
     /// Reads the lists again. The target runs meanwhile: a list that breaks off is read again, and threads that it did
     /// not show stay known until a reading reached the end.
     pub fn refresh(&mut self, memory: &dyn Memory, offsets: &Offsets) -> Result<(), ReadError> {
         self.namespace.refresh();
         let main = memory.read_u64(self.runtime.wrapping_add(u64::from(offsets.runtime_main_thread)))?;
-        if !offsets.has_data_stack() && self.pthread_tid.is_none() {
+        if !offsets.has_data_stack() && !offsets.windows && self.pthread_tid.is_none() {
             self.pthread_tid = find_tid(memory, main, self.namespace.inner_pid());
         }
         let mut result = Ok(());
@@ -107,6 +120,7 @@ impl Threads {
         for _ in 0..ATTEMPTS {
             found.clear();
             let mut watch = Watch::default();
+            self.heads.read_ahead(memory, offsets, self.by_tid.values().flatten().map(|thread| thread.state))?;
             result = self.read_lists(memory, offsets, main, &mut found, &mut watch);
             self.watch = Watch::default();
             if result.is_ok() {
@@ -151,11 +165,11 @@ impl Threads {
                 if count > MAX_THREADS {
                     return Err(ReadError::Bound("too many threads"));
                 }
-                let head = ThreadHead::read(memory, offsets, state)?;
+                let head = self.heads.read(memory, offsets, state)?;
                 if head.interpreter != interpreter {
                     return Err(ReadError::Corrupt("thread list changed"));
                 }
-                let thread = self.thread(memory, head, state, main, gil);
+                let thread = self.thread(memory, offsets, head, state, main, gil);
                 let own = thread.as_ref().is_some_and(|(tid, _)| {
                     let same = |known: &Thread| known.interpreter == interpreter;
                     !found.get(tid).is_some_and(|states: &Vec<Thread>| states.iter().any(same))
@@ -190,12 +204,22 @@ impl Threads {
     }
 
     /// The thread of a thread state, with what was remembered of it if it is the same one.
-    fn thread(&self, memory: &dyn Memory, head: ThreadHead, state: u64, main: u64, gil: u64) -> Option<(u32, Thread)> {
+    fn thread(
+        &self,
+        memory: &dyn Memory,
+        offsets: &Offsets,
+        head: ThreadHead,
+        state: u64,
+        main: u64,
+        gil: u64,
+    ) -> Option<(u32, Thread)> {
         if head.pthread == 0 {
             return None; // Not bound to a thread (yet).
         }
         // A fork in a 3.11 leaves the parent's id in the child: the main thread is known without it.
-        let inner_tid = if head.pthread == main {
+        let inner_tid = if offsets.windows {
+            head.pthread as u32
+        } else if head.pthread == main {
             self.namespace.inner_pid()
         } else if head.native_id != 0 {
             u32::try_from(head.native_id).ok()?
@@ -207,54 +231,6 @@ impl Threads {
         let (regions, chunks) = known.map_or((Vec::new(), Vec::new()), |it| (it.regions.clone(), it.chunks.clone()));
         let ThreadHead { interpreter, pthread, native_id, .. } = head;
         Some((tid, Thread { state, interpreter, pthread, inner_tid, native_id, gil, regions, chunks }))
-    }
-}
-
-/// The fields of a thread state that tell whose it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ThreadHead {
-    pub next: u64,
-    pub interpreter: u64,
-    pub pthread: u64,
-    pub native_id: u64,
-}
-
-impl ThreadHead {
-    /// The bytes of a thread state from which everything needed of it can be read.
-    pub fn size(offsets: &Offsets) -> u32 {
-        let last = [
-            offsets.thread_next,
-            offsets.thread_interpreter,
-            offsets.thread_frame,
-            offsets.thread_cframe,
-            offsets.thread_pthread,
-            offsets.thread_native_id,
-            // Followed by datastack_top and datastack_limit (cpython/pystate.h, 3.11 to 3.14).
-            if offsets.thread_chunk == 0 { 0 } else { offsets.thread_chunk + 16 },
-        ];
-        last.into_iter().max().unwrap_or(0) + 8
-    }
-
-    /// The bytes that hold the fields here.
-    pub fn identity_size(offsets: &Offsets) -> u32 {
-        let fields =
-            [offsets.thread_next, offsets.thread_interpreter, offsets.thread_pthread, offsets.thread_native_id];
-        fields.into_iter().max().unwrap_or(0) + 8
-    }
-
-    pub fn read(memory: &dyn Memory, offsets: &Offsets, state: u64) -> Result<ThreadHead, ReadError> {
-        let size = ThreadHead::size(offsets) as usize;
-        let bytes = memory.read_bytes(state, size, 16 << 10)?;
-        ThreadHead::parse(offsets, &bytes).ok_or(ReadError::Corrupt("thread offsets out of bounds"))
-    }
-
-    pub fn parse(offsets: &Offsets, bytes: &[u8]) -> Option<ThreadHead> {
-        Some(ThreadHead {
-            next: word(bytes, offsets.thread_next)?,
-            interpreter: word(bytes, offsets.thread_interpreter)?,
-            pthread: word(bytes, offsets.thread_pthread)?,
-            native_id: if offsets.thread_native_id == 0 { 0 } else { word(bytes, offsets.thread_native_id)? },
-        })
     }
 }
 

@@ -49,9 +49,14 @@ impl fmt::Display for Version {
     }
 }
 
-/// The version in a path such as `libpython3.8.so.1.0`, `bin/python3.9` or `x.cpython-310-x86_64-linux-gnu.so`.
+/// The version in a path such as `libpython3.8.so.1.0`, `bin/python3.9`, `x.cpython-310-x86_64-linux-gnu.so` or
+/// `C:\python311.dll`.
 pub(super) fn minor_in_path(path: &str) -> Option<Version> {
-    let name = path.rsplit('/').next().unwrap_or(path);
+    let name = path.rsplit(['/', '\\']).next().unwrap_or(path);
+    let lower = name.to_ascii_lowercase();
+    if let Some(digits) = lower.strip_prefix("python3").and_then(|rest| rest.strip_suffix(".dll")) {
+        return Some(Version::new(3, digits.parse().ok()?, None));
+    }
     if let Some((_, rest)) = name.split_once("cpython-3") {
         return Some(Version::new(3, leading_number(rest)?, None));
     }
@@ -121,6 +126,8 @@ mod tests {
         assert_eq!(minor("/usr/lib/python3/x.cpython-311-x86_64-linux-gnu.so"), Some((3, 11)));
         assert_eq!(minor("/usr/lib/python3.11/lib-dynload/x.so"), None);
         assert_eq!(minor("/usr/bin/python3"), None);
+        assert_eq!(minor("C:\\x y\\Python311.DLL"), Some((3, 11)));
+        assert_eq!(minor("C:\\python3.dll"), None);
         assert_eq!(version_in(b"..\x003.9\x003.8.18\x00", None).map(|v| v.to_string()), Some("3.8.18".into()));
         assert_eq!(Version::from_hex(0x030d_00c2).to_string(), "3.13.0rc2");
     }

@@ -3,8 +3,8 @@
 //! A new state becomes the first of its interpreter's list (Python/pystate.c, 3.8 to 3.14), a new interpreter the first
 //! of the runtime's. A state that one thread makes for another is taken over later: those are looked at one by one.
 
+use super::heads::ThreadHead;
 use super::offsets::Offsets;
-use super::threads::ThreadHead;
 use crate::error::ReadError;
 use crate::memory::{Memory, Region, Snapshot};
 

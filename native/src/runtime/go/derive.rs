@@ -4,7 +4,7 @@
 //! functions whose work gives an offset away are disassembled, and what they say is checked against live goroutines
 //! ([`super::live`]). The functions are those of src/runtime of Go 1.18 to 1.26: nanotime1 (sys_linux_amd64.s), gogo
 //! (asm_amd64.s), casgstatus, forEachG (proc.go), waitReason.String (runtime2.go), setProfLabel (proflabel.go),
-//! stackcheck (asm_amd64.s).
+//! stackcheck (asm_amd64.s), gopanic (panic.go).
 
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic, OpKind, Register};
 use rustc_hash::FxHashMap;
@@ -56,6 +56,8 @@ pub struct Offsets {
     pub vdso_pc: u64,
     /// m.vdsoSP.
     pub vdso_sp: u64,
+    /// The length of m.preemptoff; None = not found.
+    pub preempt_off: Option<u64>,
     /// Where a thread's g is.
     pub tls: Tls,
     /// runtime.allgs.
@@ -74,18 +76,25 @@ pub struct Code<'a> {
 }
 
 /// Functions that are looked for; the names of those in assembly may end in `.abi0`.
-const WANTED: [&str; 15] = [
+const WANTED: [&str; 22] = [
+    "crosscall2",
     "gogo",
+    "runtime.asmcgocall",
     "runtime.debugCallV2",
     "runtime.casgstatus",
     "runtime.cgocallback",
     "runtime.forEachG",
     "runtime.goexit",
     "runtime.gopanic",
+    "runtime.mexit",
+    "runtime.minit",
     "runtime.nanotime1",
     "runtime.panicwrap",
+    "runtime.schedule",
     "runtime.sigpanic",
+    "runtime.sigtramp",
     "runtime.stackcheck",
+    "runtime.systemstack_switch",
     "runtime.waitReason.String",
     "runtime.main",
     "runtime.asyncPreempt",
@@ -93,9 +102,14 @@ const WANTED: [&str; 15] = [
 ];
 
 impl<'a> Code<'a> {
-    /// Finds the wanted functions of a module.
+    /// Finds the functions of a module that offsets are derived from.
     pub fn new(image: &'a Image<'a>, table: &'a Pclntab) -> Code<'a> {
-        let wanted: FxHashMap<&[u8], &'static str> = WANTED.iter().map(|name| (name.as_bytes(), *name)).collect();
+        Code::with(image, table, &WANTED)
+    }
+
+    /// Finds these functions of a module.
+    pub fn with(image: &'a Image<'a>, table: &'a Pclntab, wanted: &[&'static str]) -> Code<'a> {
+        let wanted: FxHashMap<&[u8], &'static str> = wanted.iter().map(|name| (name.as_bytes(), *name)).collect();
         let mut named = FxHashMap::default();
         for index in 0..table.len() {
             let Some(function) = table.function(index) else { continue };
@@ -157,7 +171,7 @@ impl<'a> Code<'a> {
 }
 
 /// `mov REGISTER, [base+offset]`: the register and the offset.
-fn load(instruction: &Instruction, base: Register) -> Option<(Register, u64)> {
+pub(super) fn load(instruction: &Instruction, base: Register) -> Option<(Register, u64)> {
     let is_load = instruction.mnemonic() == Mnemonic::Mov
         && instruction.op0_kind() == OpKind::Register
         && instruction.op1_kind() == OpKind::Memory;
@@ -166,7 +180,7 @@ fn load(instruction: &Instruction, base: Register) -> Option<(Register, u64)> {
 }
 
 /// The offset of a memory operand from a base register.
-fn field(instruction: &Instruction, base: Register) -> Option<u64> {
+pub(super) fn field(instruction: &Instruction, base: Register) -> Option<u64> {
     let has_memory = (0..instruction.op_count()).any(|operand| instruction.op_kind(operand) == OpKind::Memory);
     let offset = instruction.memory_displacement64();
     let plain = instruction.memory_index() == Register::None && instruction.segment_prefix() == Register::None;
@@ -199,6 +213,7 @@ pub fn derive(code: &Code<'_>) -> Result<Offsets, &'static str> {
         curg: clock.curg,
         vdso_pc: clock.vdso_pc,
         vdso_sp: clock.vdso_sp,
+        preempt_off: preempt_off(&code.instructions("runtime.gopanic"), clock.curg),
         tls: tls(&code.offsets_of("runtime.stackcheck")?).ok_or("runtime.stackcheck")?,
         allgs: slice(&code.variables("runtime.forEachG")).ok_or("runtime.forEachG")?,
         wait_reasons: code
@@ -253,6 +268,20 @@ fn labels(code: &[Instruction]) -> Result<Option<u64>, &'static str> {
     let first = found.next();
     let one = found.all(|other| Some(other) == first) && (first.is_some() || code.is_empty());
     if one { Ok(first) } else { Err("runtime/pprof.runtime_setProfLabel") }
+}
+
+/// gopanic refuses to go on elsewhere than on the stack of m.curg, then while m.mallocing is set, then while m.preemptoff is:
+/// of that it looks at the length.
+fn preempt_off(code: &[Instruction], curg: u64) -> Option<u64> {
+    let mut compared = code.iter().filter(|one| one.mnemonic() == Mnemonic::Cmp);
+    let base = compared.find(|one| field(one, one.memory_base()) == Some(curg))?.memory_base();
+    let mut with_zero = compared.filter(|one| one.try_immediate(1).is_ok_and(|value| value == 0)).take(2);
+    let mut offset = |size| {
+        let one = with_zero.next()?;
+        field(one, base).filter(|_| one.memory_size().size() == size)
+    };
+    let mallocing = offset(4)?;
+    offset(8).filter(|&offset| offset > mallocing)
 }
 
 /// stackcheck loads g from its slot: at a constant, at what a constant or a word of the linker's tables says.

@@ -5,13 +5,13 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use serde::{Deserialize, Serialize};
 
 use super::frames::Frames;
-use super::labels::{self, Label};
+use super::labels;
 use super::live::{self, G, Pieces, Status};
 use super::unwind::{At, End, Unwinder};
 use super::{Go, running};
 use crate::error::{Error, ReadError};
 use crate::memory::{Memory, Region};
-use crate::tables::{FrameId, StackId};
+use crate::tables::{FrameId, Label, StackId};
 use crate::target::linux::Process;
 use crate::target::sys;
 
@@ -95,7 +95,7 @@ struct Reader<'a> {
 /// Reads all goroutines of a process; `system`: those of the runtime itself too.
 pub fn read(pid: u32, system: bool) -> Result<Goroutines, Error> {
     let process = Process::open(pid)?;
-    let mappings = process.mappings().map_err(|error| crate::target::linux::access_error(pid, &error))?;
+    let mappings = process.mappings().map_err(|error| crate::target::refusal::access_error(pid, &error))?;
     let go = Go::open(&process, &mappings)?;
     of(&go, &process, system).map_err(|error| go.unreadable(&process, error))
 }

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::rc::Rc;
 
 use memchr::memmem::Finder;
 
@@ -35,7 +36,7 @@ struct Piece {
 
 /// The mapped ranges of one file, or of saved memory.
 pub struct Image<'a> {
-    memory: &'a dyn Memory,
+    memory: Rc<dyn Memory + 'a>,
     pieces: Vec<Piece>,
     files: Vec<File>,
     /// Every writable range of the process: what may hold variables.
@@ -44,12 +45,17 @@ pub struct Image<'a> {
 }
 
 impl<'a> Image<'a> {
-    /// The file-backed modules of a process, its program first.
-    pub fn modules(process: &'a Process, mappings: &[Mapping]) -> Vec<Image<'a>> {
+    /// The file-backed modules of a process among the mappings `of`, its program first. `memory`: that of the process.
+    pub fn modules(
+        process: &Process,
+        memory: &Rc<dyn Memory + 'a>,
+        of: &[Mapping],
+        mappings: &[Mapping],
+    ) -> Vec<Image<'a>> {
         let exe = std::fs::read_link(format!("/proc/{}/exe", process.pid)).unwrap_or_default();
         let exe = exe.to_string_lossy();
         let mut keys: Vec<(&str, u64, &str)> = Vec::new();
-        for mapping in mappings.iter().filter(|mapping| mapping.inode != 0 && mapping.executable()) {
+        for mapping in of.iter().filter(|mapping| mapping.inode != 0 && mapping.executable()) {
             let key = (mapping.device.as_str(), mapping.inode, mapping.path.as_str());
             if !keys.contains(&key) && keys.len() < MAX_MODULES {
                 keys.push(key);
@@ -63,13 +69,17 @@ impl<'a> Image<'a> {
                 .cloned()
                 .collect();
             let file = within.first().and_then(|mapping| process.open_mapped_file(mapping).ok());
-            Image::new(process, &within, mappings, file)
+            Image::shared(Rc::clone(memory), &within, mappings, file)
         };
         keys.iter().map(of_module).collect()
     }
 
     /// The ranges `within`, of `file`, in `memory`, of which all the `mappings` are given.
     pub fn new(memory: &'a dyn Memory, within: &[Mapping], mappings: &[Mapping], file: Option<File>) -> Image<'a> {
+        Image::shared(Rc::new(memory), within, mappings, file)
+    }
+
+    fn shared(memory: Rc<dyn Memory + 'a>, within: &[Mapping], mappings: &[Mapping], file: Option<File>) -> Image<'a> {
         let writable = |mapping: &Mapping| mapping.permissions.as_bytes().get(1) == Some(&b'w');
         let pieces = within.iter().filter(|mapping| mapping.permissions.starts_with('r')).map(|mapping| Piece {
             start: mapping.start,

@@ -3,6 +3,7 @@
 
 use crate::error::ReadError;
 use crate::memory::Memory;
+use crate::tables::Label;
 
 /// Most labels of one goroutine.
 pub const MAX_LABELS: u64 = 256;
@@ -14,9 +15,6 @@ const MAX_BUCKETS: usize = 256;
 const ENTRIES: usize = 8;
 /// Smaller ones mark empty entries (minTopHash).
 const MIN_TOP_HASH: u8 = 5;
-
-/// Key and value.
-pub type Label = (String, String);
 
 /// The labels at `address`, sorted by key, of a program built by Go 1.`minor`.
 pub fn read(memory: &dyn Memory, address: u64, minor: u32) -> Result<Vec<Label>, ReadError> {

@@ -4,17 +4,24 @@
 //! keeps where (`derive`), and checks that against its goroutines (`live`). What does not fit is refused: no profile is
 //! better than a wrong one.
 
+pub mod buckets;
 pub mod buildinfo;
+pub mod candidates;
 pub mod derive;
 mod frames;
 pub mod goroutines;
 pub mod image;
-mod labels;
+pub mod labels;
 pub mod live;
 pub mod module;
 pub mod pclntab;
+pub mod profiling;
 mod running;
+mod switches;
+pub mod threads;
 pub mod unwind;
+
+use std::rc::Rc;
 
 use crate::error::{Error, ErrorKind, ReadError};
 use crate::memory::Memory;
@@ -26,6 +33,8 @@ use image::Image;
 use live::Shape;
 use module::NotGo;
 use pclntab::Pclntab;
+use switches::Switches;
+use threads::ThreadList;
 
 /// Functions that are treated specially, by FuncID or address.
 #[derive(Clone, Debug, Default)]
@@ -52,6 +61,9 @@ pub struct Go<'a> {
     pub shape: Shape,
     /// Functions that are treated specially.
     pub ids: Special,
+    /// Where it keeps its threads, if that is known.
+    pub threads: Option<ThreadList>,
+    switches: Switches,
     build: Option<BuildInfo>,
 }
 
@@ -59,14 +71,11 @@ impl<'a> Go<'a> {
     /// Finds Go in a process. An error of kind Unsupported where there is none, or none that is understood.
     pub fn open(process: &'a Process, mappings: &[Mapping]) -> Result<Go<'a>, Error> {
         let unsupported = |message: String, hint: &str| Error::new(ErrorKind::Unsupported, message, hint);
-        let mut found = None;
-        for image in Image::modules(process, mappings) {
-            match Go::in_image(process, image) {
-                Ok(go) => return Ok(go),
-                Err((NotGo::NoTable, _)) => {}
-                Err((NotGo::Unknown(reason), build)) => found = found.or(Some((reason, build))),
-            }
-        }
+        let memory: Rc<dyn Memory + 'a> = Rc::new(process);
+        let found = match Go::find(process, Image::modules(process, &memory, mappings, mappings)) {
+            Ok(go) => return Ok(go),
+            Err(found) => found,
+        };
         let (pid, name) = (process.pid, &process.name);
         Err(match found {
             None => unsupported(
@@ -85,6 +94,22 @@ impl<'a> Go<'a> {
         })
     }
 
+    /// Finds Go in the first of these modules that has it; else why the first that looked like it is not understood.
+    pub fn find(
+        memory: &dyn Memory,
+        images: Vec<Image<'a>>,
+    ) -> Result<Go<'a>, Option<(&'static str, Option<BuildInfo>)>> {
+        let mut found = None;
+        for image in images {
+            match Go::in_image(memory, image) {
+                Ok(go) => return Ok(go),
+                Err((NotGo::NoTable, _)) => {}
+                Err((NotGo::Unknown(reason), build)) => found = found.or(Some((reason, build))),
+            }
+        }
+        Err(found)
+    }
+
     /// Finds Go in one module.
     pub fn in_image(memory: &dyn Memory, image: Image<'a>) -> Result<Go<'a>, (NotGo, Option<BuildInfo>)> {
         let table = module::functions(&image).map_err(|reason| (reason, None))?;
@@ -94,10 +119,11 @@ impl<'a> Go<'a> {
             let offsets = derive::derive(&code).map_err(NotGo::Unknown)?;
             let shape = live::shape(memory, &image, &table, offsets).map_err(NotGo::Unknown)?;
             let ids = special(&code, &table).ok_or(NotGo::Unknown("runtime.main"))?;
-            Ok((shape, ids))
+            let threads = threads::derive(&code, offsets.m);
+            Ok((shape, ids, threads, Switches::find(&code, &table)))
         })();
         match understood {
-            Ok((shape, ids)) => Ok(Go { image, table, shape, ids, build }),
+            Ok((shape, ids, threads, switches)) => Ok(Go { image, table, shape, ids, threads, switches, build }),
             Err(reason) => Err((reason, build)),
         }
     }

@@ -10,8 +10,9 @@ use super::goroutines::Taken;
 use super::unwind::At;
 use crate::memory::Memory;
 use crate::target::linux::Process;
-use crate::target::procfs::{self, Look, ThreadFiles};
+use crate::target::procfs::{self, ThreadFiles};
 use crate::target::ptrace::{self, Change};
+use crate::target::thread::Look;
 
 /// How long a thread may take to stop; one in an uninterruptible wait does not.
 const PATIENCE: Duration = Duration::from_millis(50);

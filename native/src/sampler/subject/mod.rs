@@ -1,10 +1,19 @@
 //! One process under recording: its threads, its runtime, its tables and figures.
 
+mod copying;
+mod evaluation;
+#[cfg_attr(windows, path = "golang_windows.rs")]
+mod golang;
+mod locals;
+mod lost;
 mod native;
 mod program;
 mod stacks;
 mod threads;
+mod tick;
 mod window;
+
+use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
@@ -14,10 +23,9 @@ use crate::protocol::Options;
 use crate::runtime::cpython::CPython;
 use crate::stats::{Cache, Stats};
 use crate::tables::{RowKey, StackId, State, Tables, Values};
-use crate::target::linux::{Image, Process};
-use crate::target::procfs::{Look, Schedstat, TaskFolder};
+use crate::target::os::{Image, Process, TaskFolder};
 use crate::target::sys;
-use crate::unwind::Registers;
+use crate::target::thread::Schedstat;
 
 /// Shortest time between two looks at the number of threads.
 const MIN_SCAN_NS: u64 = 10_000_000;
@@ -28,19 +36,12 @@ const YOUNG_NS: u64 = 100_000_000;
 /// Each time that there are so many more processes, each is checked so much less often.
 const CROWD: u64 = 16;
 
+use golang::Golang;
 use native::Native;
 pub use native::{NOT_COPIED, Walked};
 use stacks::PythonFrames;
 pub use stacks::{Scratch, TORN};
-
-/// What a tick found a thread doing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Dealt with.
-    Done,
-    /// It has to be stopped to be read.
-    Running,
-}
+pub use tick::Found;
 
 /// A stack that a thread was seen in.
 #[derive(Clone, Copy, Debug)]
@@ -59,12 +60,14 @@ pub struct Sample {
     pub holds_gil: bool,
     /// What it was doing.
     pub state: State,
+    /// Its labels.
+    pub labels: u32,
 }
 
 impl Sample {
     fn unreadable(stack: StackId, now: u64) -> Self {
         let outcome = Outcome::Unreadable;
-        Sample { stack, outcome, now, since: now, ran: None, holds_gil: false, state: State::Unknown }
+        Sample { stack, outcome, now, since: now, ran: None, holds_gil: false, state: State::Unknown, labels: 0 }
     }
 }
 
@@ -81,6 +84,12 @@ pub struct Subject {
     pub ended: bool,
     /// Whether it was only left: it goes on.
     pub left: bool,
+    /// Whether it was found in an exec in this round.
+    pub executing: bool,
+    /// Until when it is left alone because of one, nanoseconds.
+    pub left_until: u64,
+    /// For how long that was, nanoseconds.
+    pub left_alone: u64,
     /// Whether its program is still to be looked at, which takes a while: until then its ticks are carried.
     pub unopened: bool,
     /// Its threads.
@@ -93,6 +102,7 @@ pub struct Subject {
     times: bool,
     image: Option<Image>,
     native: Option<Native>,
+    golang: Golang,
     runtime: Option<CPython>,
     runtime_name: String,
     runtime_attempts: u32,
@@ -104,6 +114,7 @@ pub struct Subject {
     task_folder: Option<TaskFolder>,
     links: u64,
     next_check: u64,
+    next_refresh: u64,
     rows: Vec<(u32, String)>,
     /// Threads that have no row of their own.
     folded_threads: u64,
@@ -111,6 +122,7 @@ pub struct Subject {
     tables: Tables,
     python: PythonFrames,
     known: KnownStacks,
+    locals: locals::ReadLocals,
     /// Stacks of sleeping threads: still good, or read.
     asleep: Cache,
     notes: Vec<String>,
@@ -149,12 +161,16 @@ impl Subject {
             root: true,
             ended: false,
             left: false,
+            executing: false,
+            left_until: 0,
+            left_alone: 0,
             unopened: false,
             threads: FxHashMap::default(),
             stats: Stats { attached_ns: sys::monotonic_ns(), ..Stats::default() },
             idle: true,
             times: false,
             native: None,
+            golang: Golang::default(),
             runtime: None,
             runtime_name: String::new(),
             runtime_attempts: 0,
@@ -166,12 +182,14 @@ impl Subject {
             task_folder: None,
             links: 0,
             next_check: 0,
+            next_refresh: 0,
             rows: Vec::new(),
             folded_threads: 0,
             row_ids: FxHashMap::default(),
             tables: Tables::default(),
             python: PythonFrames::default(),
             known: KnownStacks::default(),
+            locals: locals::ReadLocals::default(),
             asleep: Cache::default(),
             notes: Vec::new(),
             caches_before: Vec::new(),
@@ -190,10 +208,13 @@ impl Subject {
     pub fn start(&mut self, now: u64, options: &Options, entry: Entry) {
         (self.idle, self.times) = (options.idle, options.times);
         self.born = entry.born;
+        self.locals.pause = (options.locals_pause_ns > 0).then(|| Duration::from_nanos(options.locals_pause_ns));
         // A running thread has no registers to go by.
         self.native = (options.native && !options.nonblocking).then(|| Native::new(options.max_stack));
         if !self.born && self.native.is_some() {
-            self.renew_native(self.process.mappings().unwrap_or_default());
+            let mappings = self.process.mappings().unwrap_or_default();
+            self.look_for_go(now, Some(&mappings));
+            self.renew_native(mappings);
         }
         self.started = now;
         self.started_unix = entry.unix;
@@ -219,13 +240,18 @@ impl Subject {
     }
 
     fn process_cpu(&self) -> u64 {
-        sys::process_cpu_ns(self.process.pid).unwrap_or(self.cpu_last)
+        // Never less than before: wine forgets threads that have ended.
+        sys::process_cpu_ns(self.process.pid).unwrap_or(0).max(self.cpu_last)
     }
 
     /// The work of a round that concerns the whole process: new threads, a new program, the runtime. `crowd`: how many
     /// processes there are. `open_until`: the CPU time of ours at which no more programs are looked at in this round.
     pub fn begin_round(&mut self, now: u64, crowd: u64, open_until: u64) {
         self.stats.ticks += 1;
+        self.executing = now < self.left_until;
+        if let Some(python) = &mut self.runtime {
+            python.begin_round();
+        }
         let opens =
             (self.unopened || (self.runtime.is_none() && now >= self.next_open)) && sys::thread_cpu_ns() < open_until;
         self.unopened &= !opens;
@@ -247,67 +273,14 @@ impl Subject {
         if opens && self.runtime.is_none() {
             self.retry_runtime(now);
         }
-    }
-
-    /// The tick of one thread: reads it if it sleeps; says if it has to be stopped.
-    pub fn tick_thread(&mut self, tid: u32, now: u64, scratch: &mut Scratch) -> Found {
-        let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
-        if thread.in_flight {
-            self.stats.thread_ticks += 1;
-            self.carry(tid);
-            return Found::Done;
-        }
-        let look = thread.files.look();
-        if self.unopened && look != Look::Gone {
-            self.stats.thread_ticks += 1;
-            self.carry(tid);
-            return Found::Done;
-        }
-        match look {
-            Look::Running => {}
-            Look::Gone => {
-                self.stats.thread_ticks += 1;
-                self.stats.gone += 1;
-                (self.next_look, self.next_scan) = (now, now);
-                self.end_thread(tid);
-                return Found::Done;
-            }
-            Look::Blocked { .. } if !self.idle => {
-                thread.last_sample = now;
-                return Found::Done;
-            }
-            Look::Blocked { number, sp, pc, arguments } => {
-                thread.rest = false;
-                scratch.syscall = number;
-                scratch.start =
-                    (self.native.is_some() && sp != 0).then(|| Registers::asleep(pc, sp, number, &arguments));
-                if self.sample_asleep(tid, now, scratch) {
-                    self.stats.thread_ticks += 1;
-                    return Found::Done;
-                }
-            }
-        }
-        self.stats.thread_ticks += 1;
-        let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
-        thread.asleep = None;
-        if std::mem::take(&mut thread.rest) {
-            self.carry(tid);
-            return Found::Done;
-        }
-        Found::Running
-    }
-
-    /// This tick waits for the thread's next stack.
-    pub fn carry(&mut self, tid: u32) {
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            thread.carried += 1;
-            self.stats.pending_ticks += 1;
+        if !self.unopened && sys::thread_cpu_ns() < open_until {
+            self.look_for_go(now, None);
         }
     }
 
     /// Counts a stack of a thread.
     pub fn count(&mut self, tid: u32, sample: Sample) {
-        let Sample { stack, outcome, now, since, ran, holds_gil, state } = sample;
+        let Sample { stack, outcome, now, since, ran, holds_gil, state, labels } = sample;
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let wall = now.saturating_sub(thread.last_sample);
         let mut values = Values { samples: 1 + thread.carried, cpu: 0, wall, gil: if holds_gil { wall } else { 0 } };
@@ -318,9 +291,8 @@ impl Subject {
         }
         thread.last_sample = now;
         thread.carried = 0;
-        thread.collided_since = 0;
         let time = if self.times { self.started_unix + since.saturating_sub(self.started) } else { 0 };
-        self.tables.count(RowKey { thread: thread.row, stack, state, time }, values);
+        self.tables.count(RowKey { thread: thread.row, stack, state, time, labels }, values);
         let stats = &mut self.stats;
         stats.samples += 1;
         stats.cpu_ns_sampled += values.cpu;

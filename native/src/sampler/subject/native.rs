@@ -1,27 +1,30 @@
-//! The native half of a process's stacks: what to copy while a thread stands still, and what that says afterwards.
+//! The native half of a process's stacks: what was copied while a thread stood still, and what that says afterwards.
+
+use std::rc::Rc;
 
 use rustc_hash::FxHashMap;
 
-use crate::error::ReadError;
-use crate::memory::{Memory, Region, Snapshot};
+use crate::memory::{Memory, Snapshot};
 use crate::runtime::cpython::PyStack;
 use crate::sampler::thread::ThreadStack;
-use crate::stack::{Entry, Evaluation, Merge, Part, evaluation_of_file, greenlet, merge, unknown_evaluations};
+use crate::stack::{Entry, Evaluation, Merge, Part, greenlet, merge};
 use crate::stats::Cache;
-use crate::tables::{FrameId, FrameKind, Tables};
+use crate::tables::{FrameId, FrameKind, FrameLine, Tables};
 use crate::target::Mapping;
-use crate::target::linux::Process;
+use crate::target::os::Process;
 use crate::target::sys;
+use crate::unwind::guest::{Guest, Places};
 use crate::unwind::{End, NativeFrame, Reason, Registers, StackCopy, Unwinder, copy_start};
 
-/// Bytes of a stack copied while its base is not known.
-pub const FIRST_COPY: u32 = 16 << 10;
-const PAGE: u64 = 4096;
+/// Most stacks of one thread beside that it runs on and one that a signal interrupted.
+pub const OTHER_STACKS: usize = 2;
 /// Shortest time between two reads of what is mapped: in the course of things, and for code that is in no known mapping.
 const REFRESH_NS: (u64, u64) = (100_000_000, 1_000_000);
 /// Reading what is mapped may take one part in this many of our CPU time, but is not put off for longer than this.
 const REFRESH_SHARE: (u64, u64) = (1000, 10);
 const MAX_REFRESH_NS: u64 = 2_000_000_000;
+/// Shortest time between two reads of tables that make no sense.
+const READ_AGAIN_NS: u64 = 10_000_000;
 /// Why a walk ended, where more of the stack was not to be had.
 pub const NOT_COPIED: &str = "deeper than copied";
 /// No place in the batch yet: [`Native::ids`].
@@ -47,26 +50,43 @@ pub enum Fit {
     Apart,
 }
 
+/// A guest of the process that has names for its frames. FuncIDs are Go's: what a function is to tracebacks.
+pub trait Named: Guest {
+    /// Whether the code at `pc` is its own.
+    fn holds(&self, pc: u64) -> bool;
+    /// Whether a function of this FuncID shows a wrapper which it was called by.
+    fn panics(&self, callee: u8) -> bool;
+    /// The calls that are shown at `pc`, innermost first, and the FuncID of the outermost, shown or not.
+    fn lines(&self, tables: &mut Tables, pc: u64, callee: u8) -> (Vec<FrameLine>, u8);
+}
+
 /// The native code of one process, and the last walk.
 #[derive(Debug)]
 pub struct Native {
-    unwinder: Unwinder,
-    mappings: Vec<Mapping>,
+    pub(super) unwinder: Unwinder,
+    pub(super) mappings: Vec<Mapping>,
     /// The place of each mapping in the batch.
     ids: Vec<i32>,
     frame_ids: FxHashMap<(u64, u32, bool), FrameId>,
-    evaluation: Evaluation,
+    /// The Go in the process, and the frames of its code: none where only wrappers are there; and what called them.
+    go: Option<Rc<dyn Named>>,
+    go_ids: FxHashMap<(u64, u32, bool), (Option<FrameId>, u8)>,
+    pub(super) evaluation: Evaluation,
     /// Whether code that switches between stacks is mapped: the greenlet module.
     switching: bool,
-    /// Device and inode of the interpreter's file.
-    interpreter: (String, u64),
-    max_stack: u32,
+    /// The mapping of the interpreter's file that its code is in.
+    pub(super) interpreter: Option<Mapping>,
+    pub(super) max_stack: u32,
     /// When what is mapped was read, and the CPU time that this took, nanoseconds.
     read: u64,
     cost: u64,
+    /// When tables that made no sense were last read anew, nanoseconds.
+    read_again: u64,
     /// Where the stack goes on that a signal interrupted, 0 = it does not.
-    interrupted: u64,
-    frames: Vec<NativeFrame>,
+    pub(super) interrupted: u64,
+    /// Where other stacks of the thread were copied from, 0 = none.
+    pub(super) others: [u64; OTHER_STACKS],
+    pub(super) frames: Vec<NativeFrame>,
     entries: Vec<Entry>,
 }
 
@@ -78,13 +98,17 @@ impl Native {
             mappings: Vec::new(),
             ids: Vec::new(),
             frame_ids: FxHashMap::default(),
+            go: None,
+            go_ids: FxHashMap::default(),
             evaluation: Evaluation::default(),
             switching: false,
-            interpreter: (String::new(), 0),
+            interpreter: None,
             max_stack,
             read: 0,
             cost: 0,
+            read_again: 0,
             interrupted: 0,
+            others: [0; OTHER_STACKS],
             frames: Vec::with_capacity(256),
             entries: Vec::with_capacity(256),
         }
@@ -109,8 +133,21 @@ impl Native {
         true
     }
 
+    /// A table made no sense. True if there is another by now.
+    fn reads_again(&mut self, process: &Process) -> bool {
+        let now = sys::monotonic_ns();
+        if now.saturating_sub(self.read_again) < READ_AGAIN_NS || !self.unwinder.read_again() {
+            return false;
+        }
+        self.read_again = now;
+        self.refresh(process, now, true);
+        true
+    }
+
     /// Takes over what is mapped now.
-    pub fn renew(&mut self, process: &Process, mappings: Vec<Mapping>) {
+    pub fn renew(&mut self, process: &Process, mut mappings: Vec<Mapping>) {
+        // Windows tells modules in the order in which they were loaded.
+        mappings.sort_by_key(|mapping| mapping.start);
         let open = |mapping: &Mapping| process.open_mapped_file(mapping);
         self.unwinder.set_mappings(process, &mappings, &open);
         if self.mappings != mappings {
@@ -121,18 +158,12 @@ impl Native {
         self.read = sys::monotonic_ns();
     }
 
-    /// Finds the evaluation loop of the interpreter whose `_PyRuntime` is at `runtime`.
-    pub fn find_evaluation(&mut self, process: &Process, runtime: u64) {
-        let after = self.mappings.partition_point(|mapping| mapping.start <= runtime);
-        let Some(file) = self.mappings[..after].iter().rev().find(|mapping| mapping.inode != 0) else { return };
-        let same = |other: &&Mapping| (other.inode, &other.device) == (file.inode, &file.device) && other.executable();
-        self.interpreter = (file.device.clone(), file.inode);
-        let Some(code) = self.mappings.iter().find(same) else { return };
-        if let Ok(file) = process.open_mapped_file(code)
-            && let Some(bias) = self.unwinder.bias(code.start)
-        {
-            self.evaluation = evaluation_of_file(file).loaded(bias);
-        }
+    /// Goes by what `go` says of its code.
+    #[cfg(unix)]
+    pub fn set_go(&mut self, go: Option<Rc<dyn Named>>) {
+        self.unwinder.set_guest(go.clone().map(|go| go as Rc<dyn Guest>));
+        self.go = go;
+        self.go_ids.clear();
     }
 
     /// How many addresses had a rule already.
@@ -148,73 +179,22 @@ impl Native {
     /// Ids of tables that were handed over mean nothing.
     pub fn forget_ids(&mut self) {
         self.frame_ids.clear();
+        self.go_ids.clear();
         self.ids.clear();
         self.ids.resize(self.mappings.len(), UNSEEN);
     }
 
-    /// The first read of a sample is to take the stack along, if it is known how far it goes.
-    pub fn plan(&mut self, snapshot: &mut Snapshot, sp: u64, stack: &ThreadStack) {
-        self.interrupted = 0;
-        if let Some(region) = self.region(sp, stack) {
-            snapshot.take_along(region);
-        }
-    }
-
-    fn region(&self, sp: u64, stack: &ThreadStack) -> Option<Region> {
-        let address = copy_start(sp);
-        let size = stack.base.checked_sub(address).filter(|&size| size <= u64::from(self.max_stack))?;
-        (stack.base > sp).then_some(Region { address, size: size as u32 })
-    }
-
-    /// Copies what the first read did not. The thread stands still.
-    pub fn copy(
-        &mut self,
-        memory: &dyn Memory,
-        snapshot: &mut Snapshot,
-        sp: u64,
-        stack: &ThreadStack,
-    ) -> Result<(), ReadError> {
-        snapshot.load_rest(memory)?;
-        if snapshot.piece(sp, 8).len() == 8 && self.region(sp, stack).is_some() {
-            return Ok(());
-        }
-        self.copy_pages(memory, snapshot, sp, stack.want)?;
-        // Not its red zone: the frame of an earlier signal may be left there.
-        let copy = StackCopy { address: sp, bytes: snapshot.piece(sp, self.max_stack as usize) };
-        if let Some(interrupted) = self.unwinder.signal_stack(&copy) {
-            self.interrupted = interrupted;
-            match self.region(interrupted, stack) {
-                Some(region) => snapshot.load(memory, &[region])?,
-                None => self.copy_pages(memory, snapshot, interrupted, stack.want)?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Copies by pages: those that are there are kept.
-    fn copy_pages(&self, memory: &dyn Memory, snapshot: &mut Snapshot, sp: u64, want: u32) -> Result<(), ReadError> {
-        let mut at = copy_start(sp);
-        let end = at.saturating_add(u64::from(want.clamp(FIRST_COPY, self.max_stack)));
-        let mut pages = Vec::with_capacity((end - at).div_ceil(PAGE) as usize + 1);
-        while at < end {
-            let next = ((at | (PAGE - 1)).saturating_add(1)).min(end);
-            pages.push(Region { address: at, size: (next - at) as u32 });
-            at = next;
-        }
-        snapshot.load(memory, &pages)
-    }
-
-    /// Walks from `start` by what was copied. The thread runs again.
+    /// Walks from `start` by what was copied; `places` is what Go has saved of the thread. The thread runs again.
     pub fn walk(
         &mut self,
         process: &Process,
         snapshot: &Snapshot,
-        start: &Registers,
+        (start, places): (&Registers, &Places),
         stack: &mut ThreadStack,
         python: &PyStack,
     ) -> Walked {
         let trampolines = self.unwinder.trampolines();
-        let end = self.unwind(process, snapshot, start);
+        let end = self.unwind(process, snapshot, start, places);
         if let Some(frames) = self.greenlet(python) {
             self.frames.truncate(frames);
             stack.base = 0;
@@ -224,50 +204,52 @@ impl Native {
             End::Truncated(Reason::UnknownCode | Reason::NoTables)
                 if self.refresh(process, sys::monotonic_ns(), true) =>
             {
-                self.unwind(process, snapshot, start)
+                self.unwind(process, snapshot, start, places)
+            }
+            End::Truncated(Reason::BadTable) if self.reads_again(process) => {
+                self.unwind(process, snapshot, start, places)
             }
             _ => end,
         };
         match end {
             End::Bottom => {
-                stack.base = self.frames.last().map_or(0, |last| last.sp);
+                let last = self.frames.last();
+                // Goroutines come and go on a thread; its own first frame stays.
+                if let Some(last) = last.filter(|last| !self.unwinder.is_guest(last)) {
+                    stack.base = last.sp;
+                }
+                stack.called_back &= last.is_some_and(|last| last.sp > places.system_sp);
                 Walked::Complete
             }
+            End::Truncated(Reason::Moving) => Walked::Again,
             End::Truncated(reason) => Walked::Cut(reason.text()),
             End::NeedMore { address } => {
                 // The base, if there was one, is that of another stack.
                 stack.base = 0;
-                let more = self.want(start.sp(), address, stack);
+                let more = self.want(start.sp(), places, address, stack);
                 // The first time that a signal's frame is met, the stack that it interrupted has not been copied.
                 if more || self.unwinder.trampolines() > trampolines { Walked::Again } else { Walked::Cut(NOT_COPIED) }
             }
         }
     }
 
-    fn unwind(&mut self, process: &Process, snapshot: &Snapshot, start: &Registers) -> End {
+    fn unwind(&mut self, process: &Process, snapshot: &Snapshot, start: &Registers, places: &Places) -> End {
         let most = self.max_stack as usize;
-        let piece = |sp| {
-            let address = copy_start(sp);
-            StackCopy { address, bytes: snapshot.piece(address, most) }
-        };
-        let pieces = [piece(start.sp()), piece(self.interrupted)];
-        let used = if self.interrupted == 0 { &pieces[..1] } else { &pieces[..] };
-        self.unwinder.unwind(process, start, used, &mut self.frames)
-    }
-
-    /// Notes that `address` was missing; false if it cannot be had.
-    fn want(&self, sp: u64, address: u64, stack: &mut ThreadStack) -> bool {
-        let from = if self.interrupted != 0 && address >= self.interrupted { self.interrupted } else { sp };
-        let needed = address.checked_sub(copy_start(from)).filter(|&needed| needed < u64::from(self.max_stack));
-        let Some(needed) = needed else { return false };
-        let before = stack.want;
-        stack.want = (needed as u32 + FIRST_COPY).max(before.saturating_mul(4)).min(self.max_stack);
-        stack.want > before
+        let piece = |address| StackCopy { address, bytes: snapshot.piece(address, most) };
+        let mut pieces = [piece(0); 2 + OTHER_STACKS];
+        let mut used = 0;
+        let starts = [copy_start(start.sp()), copy_start(self.interrupted)];
+        for address in starts.into_iter().chain(self.others).filter(|&address| address != 0) {
+            pieces[used] = piece(address);
+            used += 1;
+        }
+        self.unwinder.unwind_through(process, start, places, &pieces[..used], &mut self.frames)
     }
 
     /// Puts the last walk and a Python stack into one, leaf first. `python` gives the id of its frame of an index.
     pub fn merge(
         &mut self,
+        memory: &dyn Memory,
         tables: &mut Tables,
         walked: Walked,
         python: &PyStack,
@@ -279,25 +261,26 @@ impl Native {
         let mut fit = Fit::Merged;
         let evaluates = |frame: &NativeFrame| self.evaluation.part(frame.lookup) == Some(Part::Whole);
         if python.frames.is_empty() && !(complete && self.frames.iter().any(evaluates)) {
+            let mut callee = 0;
             for index in 0..self.frames.len() {
-                frames.push(self.frame(tables, index, FrameKind::Native));
+                self.push(tables, index, &mut callee, frames);
             }
         } else {
             let mut how = self.match_up(python, complete);
-            if how == Merge::Unmatched && complete && self.learn(python) {
+            if how == Merge::Unmatched && complete && self.learn(memory, python) {
                 how = self.match_up(python, complete);
             }
             if how == Merge::Unmatched {
                 fit = Fit::Apart;
                 self.entries.extend((0..self.frames.len() as u32).map(Entry::Native));
             }
+            let mut callee = 0;
             for index in 0..self.entries.len() {
-                let id = match self.entries[index] {
-                    Entry::Native(index) => self.frame(tables, index as usize, FrameKind::Native),
-                    Entry::Loop(index) => self.frame(tables, index as usize, FrameKind::Loop),
-                    Entry::Python(index) => python_frame(tables, index as usize),
-                };
-                frames.push(id);
+                match self.entries[index] {
+                    Entry::Native(index) => self.push(tables, index as usize, &mut callee, frames),
+                    Entry::Loop(index) => frames.push(self.frame(tables, index as usize, FrameKind::Loop)),
+                    Entry::Python(index) => frames.push(python_frame(tables, index as usize)),
+                }
             }
             if fit == Fit::Apart {
                 frames.push(tables.label("[unmatched]"));
@@ -343,30 +326,29 @@ impl Native {
         merge(&self.frames, &self.evaluation, &python.frames, &python.groups, complete, &mut self.entries)
     }
 
-    /// Learns from a stack where parts of the evaluation loop are that the interpreter's file does not name: stripped
-    /// ones name the function, not what the compiler split off it, and some not even that. True if there was something
-    /// to learn.
-    fn learn(&mut self, python: &PyStack) -> bool {
-        let mut learned = false;
-        for index in unknown_evaluations(&self.frames, &self.evaluation, &python.groups) {
-            let NativeFrame { lookup, mapping, .. } = self.frames[index as usize];
-            let file = self.mappings.get(mapping as usize).map(|mapping| (&mapping.device, mapping.inode));
-            if file == Some((&self.interpreter.0, self.interpreter.1))
-                && let Some(range) = self.unwinder.function(lookup)
-            {
-                learned |= self.evaluation.add(range);
-            }
+    /// Appends a native frame; `callee`: the FuncID of the frame before, where Go tells one.
+    fn push(&mut self, tables: &mut Tables, index: usize, callee: &mut u8, frames: &mut Vec<FrameId>) {
+        let NativeFrame { lookup, mapping, .. } = self.frames[index];
+        let Some(go) = self.go.clone().filter(|go| go.holds(lookup)) else {
+            *callee = 0;
+            frames.push(self.frame(tables, index, FrameKind::Native));
+            return;
+        };
+        let key = (lookup, mapping, go.panics(*callee));
+        if let Some(&(id, last)) = self.go_ids.get(&key) {
+            *callee = last;
+            frames.extend(id);
+            return;
         }
-        learned
-    }
-
-    /// What a leaf is called out of which no walk leads.
-    fn lost_leaf(&self, leaf: &NativeFrame) -> Option<&'static str> {
-        match self.mappings.get(leaf.mapping as usize) {
-            None => Some("_ExternalCode"),
-            Some(mapping) if mapping.path == "[vdso]" => Some("_VDSO"),
-            Some(_) => None,
-        }
+        let (lines, last) = go.lines(tables, lookup, *callee);
+        *callee = last;
+        let id = (!lines.is_empty()).then(|| {
+            let id = self.frame(tables, index, FrameKind::Native);
+            tables.name(id, lines);
+            id
+        });
+        self.go_ids.insert(key, (id, last));
+        frames.extend(id);
     }
 
     fn frame(&mut self, tables: &mut Tables, index: usize, kind: FrameKind) -> FrameId {
@@ -391,7 +373,7 @@ impl Native {
 }
 
 fn switches(mapping: &Mapping) -> bool {
-    mapping.path.rsplit('/').next().is_some_and(|name| name.starts_with("_greenlet."))
+    mapping.path.rsplit(['/', '\\']).next().is_some_and(|name| name.starts_with("_greenlet."))
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::runtime::cpython::{RawFrame, UNKNOWN};
+use crate::target::recorded::Recorded;
+use crate::unwind::guest::Seen;
 
 const VDSO: u32 = 0;
 const LIBRARY: u32 = 1;
@@ -14,8 +16,8 @@ fn mapping(start: u64, path: &str) -> Mapping {
 /// Where the evaluation loop is.
 const LOOP: u64 = 0x5800;
 
-/// The stack of a walk through these (address, mapping) frames, leaf first, as labels and addresses.
-fn shown(walked: Walked, frames: &[(u64, u32)], python: usize) -> Vec<String> {
+/// After a walk through these (address, mapping) frames, leaf first.
+fn walked_through(frames: &[(u64, u32)]) -> Native {
     let mut native = Native::new(1 << 16);
     native.evaluation = Evaluation::new(vec![(LOOP..LOOP + 0x100, Part::Whole)]);
     native.mappings = vec![mapping(0x1000, "[vdso]"), mapping(0x5000, "/library")];
@@ -25,12 +27,21 @@ fn shown(walked: Walked, frames: &[(u64, u32)], python: usize) -> Vec<String> {
         .enumerate()
         .map(|(index, &(pc, mapping))| NativeFrame { pc, lookup: pc, sp: 0x7000 + index as u64 * 16, mapping })
         .collect();
-    let mut stack = PyStack::default();
+    native
+}
+
+/// A Python stack of so many frames.
+fn python_stack(frames: usize) -> PyStack {
     let raw = |address| RawFrame { code: UNKNOWN, lasti: 0, address, entry: false };
-    stack.frames = (0..python as u64).map(raw).collect();
+    PyStack { frames: (0..frames as u64).map(raw).collect(), ..PyStack::default() }
+}
+
+/// The stack of a walk through these frames, as labels and addresses.
+fn shown(walked: Walked, frames: &[(u64, u32)], python: usize) -> Vec<String> {
+    let (mut native, stack) = (walked_through(frames), python_stack(python));
     let (mut tables, mut ids) = (Tables::default(), Vec::new());
     let python_frame = |tables: &mut Tables, index: usize| tables.label(&format!("python{index}"));
-    native.merge(&mut tables, walked, &stack, python_frame, &mut ids);
+    native.merge(&Recorded::default(), &mut tables, walked, &stack, python_frame, &mut ids);
     let columns = tables.take(Vec::new());
     let name = |&id: &FrameId| {
         let frame = columns.frames[id as usize];
@@ -51,6 +62,28 @@ fn a_leaf_out_of_which_no_walk_leads() {
     // A known library keeps its symbol; _ExternalCode is only for code of no known mapping.
     assert_eq!(shown(cut, &[(0x5010, LIBRARY)], 0), ["0x5010"]);
     assert_eq!(shown(cut, &[(0x9000, crate::unwind::NO_MAPPING)], 0), ["_ExternalCode"]);
+}
+
+#[test]
+fn the_root_of_a_stack_that_is_cut_short() {
+    let cut = Some(Walked::Cut("a register is lost"));
+    let in_go = |collecting| {
+        let places = Places { known: true, ..Places::default() };
+        Seen { places, collecting, ..Seen::default() }
+    };
+    let (alone, called) = ([(0x1234, VDSO)], [(0x1234, VDSO), (0x5010, LIBRARY)]);
+    // As Go's own profiles have it: what the runtime is doing, under a leaf of which nothing else is known.
+    let root = |walked, frames: &[_], seen: &Seen, python| {
+        walked_through(frames).lost_root(walked, seen, &python_stack(python))
+    };
+    assert_eq!(root(cut, &alone, &in_go(false), 0), "_System");
+    assert_eq!(root(cut, &alone, &in_go(true), 0), "_GC");
+    assert_eq!(root(cut, &[(0x9000, crate::unwind::NO_MAPPING)], &in_go(true), 0), "_GC");
+    // Where more is known, or in other threads, that is all.
+    assert_eq!(root(cut, &called, &in_go(true), 0), "[truncated]");
+    assert_eq!(root(cut, &alone, &in_go(true), 1), "[truncated]");
+    assert_eq!(root(cut, &alone, &Seen { collecting: true, ..Seen::default() }, 0), "[truncated]");
+    assert_eq!(root(None, &alone, &in_go(true), 0), "[truncated]");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What program a process runs, and the runtime in it.
 
 use super::Subject;
+use super::tick::CLOSE_LOOKS;
 use crate::error::Error;
 use crate::runtime::cpython::CPython;
 use crate::sampler::thread::ThreadStack;
@@ -12,7 +13,7 @@ pub const OPEN_WAIT_NS: (u64, u64) = (2_000_000, 100_000_000);
 const OPEN_SHARE: u64 = 20;
 /// … but the first ones after something new was mapped more: an interpreter starts in 10 ms, which are to be seen.
 const EAGER: (u32, u64) = (8, 3);
-/// The same of looks at what is mapped after them, and the longest wait between two.
+/// The same of looks at what is mapped after them, and at all threads of a runtime; and the longest wait between two.
 const SETTLED_SHARE: u64 = 500;
 const MAX_SETTLED_NS: u64 = 2_000_000_000;
 /// Attempts to find a runtime while nothing new is mapped.
@@ -94,6 +95,7 @@ impl Subject {
             if let Some(native) = &mut self.native {
                 native.forget_program();
             }
+            self.golang.forget();
             for thread in self.threads.values_mut() {
                 (thread.asleep, thread.stack) = (None, ThreadStack::default());
             }
@@ -104,8 +106,15 @@ impl Subject {
 
     pub(super) fn check(&mut self, now: u64) {
         self.check_image(now);
-        if let Some(python) = &mut self.runtime {
+        if now >= self.next_refresh
+            && let Some(python) = &mut self.runtime
+        {
+            let began = sys::thread_cpu_ns();
             let _ = python.refresh(&self.process);
+            let cost = sys::thread_cpu_ns().saturating_sub(began);
+            // A young interpreter is to be seen as soon as it is there.
+            let crowd = self.threads.len() > CLOSE_LOOKS;
+            self.next_refresh = if crowd { now + (cost * SETTLED_SHARE).min(MAX_SETTLED_NS) } else { now };
         }
         if let Some(native) = &mut self.native {
             native.refresh(&self.process, now, false);

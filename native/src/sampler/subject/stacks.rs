@@ -6,11 +6,13 @@ use super::native::{Fit, NOT_COPIED, Walked};
 use super::{Sample, Subject};
 use crate::error::ReadError;
 use crate::memory::Snapshot;
-use crate::runtime::cpython::{CPython, CodeId, End, PyStack};
-use crate::sampler::thread::{Asleep, Outcome};
-use crate::tables::{Frame, FrameId, FrameKind, StackId, State, Tables};
-use crate::target::procfs;
-use crate::unwind::Registers;
+use crate::runtime::cpython::{CPython, CodeId, End, PyStack, ThreadLocals};
+use crate::sampler::thread::{Asleep, Outcome, Thread};
+use crate::tables::{Frame, FrameId, FrameKind, StackId, State, TRUNCATED, Tables};
+use crate::target::thread::Schedstat;
+use crate::target::{os, sys};
+use crate::unwind::guest::{Look, Seen};
+use crate::unwind::{GO_G, Registers};
 
 /// Copies of one sleeping stack, each larger than the one before.
 const MAX_COPIES: u32 = 5;
@@ -21,6 +23,9 @@ pub const TORN: &str = "frame chain in the middle of a change";
 /// Why a walk of a Python stack ended early.
 const TOO_DEEP: &str = "more Python frames than a walk takes";
 
+/// Why a thread has no Python frames.
+const PUT_OFF: &str = "too many new threads at once";
+
 /// Buffers that all subjects share, so that nothing is allocated while a thread is stopped.
 #[derive(Debug)]
 pub struct Scratch {
@@ -30,11 +35,17 @@ pub struct Scratch {
     pub stack: PyStack,
     /// The thread's registers, if native frames are wanted.
     pub start: Option<Registers>,
+    /// The base of its thread-local words; None: it sleeps.
+    pub thread_base: Option<u64>,
+    /// What Go knows of the thread.
+    pub seen: Seen,
     /// The system call that the thread sleeps in, -1 = none.
     pub syscall: i64,
     /// How the walk of the native stack ended.
     pub walked: Option<Walked>,
-    frames: Vec<FrameId>,
+    /// The variables of its frames, where they are wanted.
+    pub locals: Option<ThreadLocals>,
+    pub(super) frames: Vec<FrameId>,
 }
 
 impl Default for Scratch {
@@ -44,30 +55,39 @@ impl Default for Scratch {
             snapshot: Snapshot::with_capacity(1 << 20),
             stack: PyStack::default(),
             start: None,
+            thread_base: None,
+            seen: Seen::default(),
             syscall: -1,
             walked: None,
+            locals: None,
             frames: Vec::with_capacity(4096),
         }
     }
 }
 
 impl Subject {
+    /// Counts the stack of a thread that has not run since that was read; false if it has.
+    pub(super) fn sleeps_on(&mut self, tid: u32, now: u64, line: Schedstat) -> bool {
+        let asleep = self.threads.get(&tid).and_then(|thread| thread.asleep);
+        let Some(asleep) = asleep.filter(|asleep| asleep.line == line) else { return false };
+        self.count_asleep(tid, now, asleep);
+        true
+    }
+
     /// Reads a sleeping thread without a stop; false if it did not stay asleep.
     pub(super) fn sample_asleep(&mut self, tid: u32, now: u64, scratch: &mut Scratch) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else { return true };
         let Some(line) = thread.schedstat() else { return false };
-        if let Some(asleep) = thread.asleep.filter(|asleep| asleep.line == line) {
-            let Asleep { stack, outcome, holds_gil, state, since, .. } = asleep;
-            self.asleep.count(true);
-            self.count(tid, Sample { stack, outcome, now, since, ran: None, holds_gil, state });
+        if self.sleeps_on(tid, now, line) {
             return true;
         }
+        let at = scratch.start.as_ref().map(Registers::sp);
         let mut copies = 0;
         let read = loop {
             scratch.snapshot.begin(None);
             let read = self.copy(tid, scratch);
             let Some(thread) = self.threads.get_mut(&tid) else { return true };
-            if !thread.still_asleep(line) {
+            if !thread.still_asleep(line, at) {
                 return false;
             }
             let read = self.settle(tid, read, scratch);
@@ -79,9 +99,18 @@ impl Subject {
         if read == Err(ReadError::Corrupt(TORN)) {
             return false;
         }
-        let state = match procfs::read_stat(tid).map(|stat| stat.state) {
-            Ok(b'D') => State::Disk,
-            Ok(b'R') => State::Runnable,
+        scratch.locals = None;
+        if read.is_ok() {
+            self.read_locals(scratch, false);
+        }
+        if scratch.locals.is_some() && !self.threads.get_mut(&tid).is_some_and(|thread| thread.still_asleep(line, at)) {
+            return false;
+        }
+        let state = match os::state_letter(tid) {
+            // Stopped by another tracer: whose it is, or that it was only passing, comes out when it is to be stopped.
+            Some(b't') => return false,
+            Some(b'D') => State::Disk,
+            Some(b'R') => State::Runnable,
             _ => State::Sleeping,
         };
         let waits = scratch.syscall >= 0 && state != State::Runnable;
@@ -93,18 +122,45 @@ impl Subject {
             scratch.walked = Some(Walked::Cut(NOT_COPIED));
         }
         let (stack, outcome) = self.resolve(read, scratch);
-        let holds_gil = scratch.stack.holds_gil;
-        if let Some(thread) = self.threads.get_mut(&tid) {
-            thread.asleep = Some(Asleep { line, stack, outcome, holds_gil, state, since: now });
+        self.keep_locals(tid, scratch);
+        let (holds_gil, labels) = (scratch.stack.holds_gil, self.labels(scratch));
+        // What was put off is made up for in a later round, asleep or not.
+        if let Some(thread) = self.threads.get_mut(&tid).filter(|_| scratch.stack.end != End::PutOff) {
+            let call = scratch.syscall;
+            thread.asleep = Some(Asleep { line, stack, outcome, holds_gil, state, labels, call, since: now });
             self.asleep.count(false);
         }
-        self.count(tid, Sample { stack, outcome, now, since: now, ran: None, holds_gil, state });
+        self.count(tid, Sample { stack, outcome, now, since: now, ran: None, holds_gil, state, labels });
+        self.forget_collision(tid);
         true
+    }
+
+    /// `--nonblocking`: a running thread is read twice, and kept if both reads are equal.
+    pub fn read_running(&mut self, tid: u32, scratch: &mut Scratch) {
+        let now = sys::monotonic_ns();
+        scratch.snapshot.begin(None);
+        (scratch.start, scratch.syscall) = (None, -1);
+        let read = self.copy(tid, scratch);
+        let mut read = self.settle(tid, read, scratch);
+        if read.is_ok() {
+            let first = scratch.stack.frames.clone();
+            scratch.snapshot.begin(None);
+            let second = self.copy(tid, scratch);
+            read = self.settle(tid, second, scratch);
+            if read.is_ok() && scratch.stack.frames != first {
+                read = Err(ReadError::Corrupt("moved while read"));
+            }
+        }
+        let ran = self.threads.get_mut(&tid).and_then(Thread::schedstat);
+        let (stack, outcome) = self.resolve(read, scratch);
+        let holds_gil = scratch.stack.holds_gil;
+        self.count(tid, Sample { stack, outcome, now, since: now, ran, holds_gil, state: State::Running, labels: 0 });
     }
 
     /// Copies the stack of a thread that does not run now.
     pub fn copy(&mut self, tid: u32, scratch: &mut Scratch) -> Result<(), ReadError> {
-        let Scratch { snapshot, stack, start, .. } = scratch;
+        let Scratch { snapshot, stack, start, seen, thread_base, .. } = scratch;
+        *seen = Seen::default();
         let native = self.native.as_mut().zip(start.as_ref()).zip(self.threads.get(&tid));
         if let Some(((native, start), thread)) = native {
             native.plan(snapshot, start.sp(), &thread.stack);
@@ -112,7 +168,10 @@ impl Subject {
                 Some(python) => python.copy(&self.process, snapshot, tid, stack)?,
                 None => stack.clear(),
             }
-            return native.copy(&self.process, snapshot, start.sp(), &thread.stack);
+            let (sp, base) = (start.sp(), *thread_base);
+            let look = || Look { tid, sp, base, g: start.get(GO_G).unwrap_or(0), most: native.max_stack };
+            *seen = self.golang.read(&self.process, snapshot, look)?;
+            return native.copy(&self.process, snapshot, sp, &thread.stack, seen);
         }
         match &mut self.runtime {
             Some(python) => python.copy(&self.process, snapshot, tid, stack),
@@ -128,7 +187,7 @@ impl Subject {
     pub fn settle(&mut self, tid: u32, read: Result<(), ReadError>, scratch: &mut Scratch) -> Result<(), ReadError> {
         scratch.walked = None;
         read?;
-        let Scratch { snapshot, stack, start, walked, .. } = scratch;
+        let Scratch { snapshot, stack, start, seen, walked, .. } = scratch;
         if let Some(python) = &mut self.runtime {
             python.finish(&self.process, snapshot, stack);
         }
@@ -136,15 +195,16 @@ impl Subject {
             return Err(ReadError::Corrupt(TORN));
         }
         let native = self.native.as_mut().zip(start.as_ref()).zip(self.threads.get_mut(&tid));
-        *walked = native
-            .map(|((native, start), thread)| native.walk(&self.process, snapshot, start, &mut thread.stack, stack));
+        *walked = native.map(|((native, start), thread)| {
+            native.walk(&self.process, snapshot, (start, &seen.places), &mut thread.stack, stack)
+        });
         Ok(())
     }
 
     /// Makes a stack of what was copied. The thread runs again by now.
     pub fn resolve(&mut self, read: Result<(), ReadError>, scratch: &mut Scratch) -> (StackId, Outcome) {
         if read == Err(ReadError::OverBudget) {
-            let label = self.tables.label("[truncated]");
+            let label = self.tables.label(TRUNCATED);
             return (self.tables.stack(&[label]), Outcome::Truncated(ReadError::OverBudget.reason()));
         }
         if let Err(error) = read {
@@ -156,6 +216,7 @@ impl Subject {
         let outcome = match scratch.walked {
             Some(Walked::Cut(reason)) => Outcome::Truncated(reason),
             _ if scratch.stack.end == End::Truncated => Outcome::Truncated(TOO_DEEP),
+            _ if scratch.stack.end == End::PutOff => Outcome::Truncated(PUT_OFF),
             _ => Outcome::Complete,
         };
         scratch.frames.clear();
@@ -172,7 +233,9 @@ impl Subject {
             }
         }
         if matches!(outcome, Outcome::Truncated(_)) {
-            scratch.frames.push(self.tables.label("[truncated]"));
+            let native = self.native.as_ref();
+            let root = native.map_or(TRUNCATED, |native| native.lost_root(walked, &scratch.seen, &scratch.stack));
+            scratch.frames.push(self.tables.label(root));
         }
         let stack = self.tables.stack(&scratch.frames);
         if walked.is_none() {
@@ -185,15 +248,15 @@ impl Subject {
     fn merge(&mut self, walked: Walked, scratch: &mut Scratch) {
         let Scratch { stack, frames, syscall, .. } = scratch;
         let Some(native) = &mut self.native else { return };
-        if let Some(call) = usize::try_from(*syscall).ok().and_then(syscalls::Sysno::new) {
-            frames.push(self.tables.label(&format!("[syscall: {}]", call.name())));
+        if let Some(call) = os::system_call_name(*syscall) {
+            frames.push(self.tables.label(&format!("[syscall: {call}]")));
         }
         let (runtime, python) = (&mut self.runtime, &mut self.python);
         let python_frame = |tables: &mut Tables, index: usize| {
             let raw = stack.frames[index];
             python.frame(runtime, tables, raw.code, raw.lasti)
         };
-        let fit = native.merge(&mut self.tables, walked, stack, python_frame, frames);
+        let fit = native.merge(&self.process, &mut self.tables, walked, stack, python_frame, frames);
         self.stats.unmatched += u64::from(fit == Fit::Apart);
     }
 }
@@ -208,7 +271,13 @@ impl PythonFrames {
         self.0.clear();
     }
 
-    fn frame(&mut self, runtime: &mut Option<CPython>, tables: &mut Tables, code: CodeId, lasti: u32) -> FrameId {
+    pub(super) fn frame(
+        &mut self,
+        runtime: &mut Option<CPython>,
+        tables: &mut Tables,
+        code: CodeId,
+        lasti: u32,
+    ) -> FrameId {
         if let Some(&id) = self.0.get(&(code, lasti)) {
             return id;
         }

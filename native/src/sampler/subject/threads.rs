@@ -2,8 +2,9 @@
 
 use super::{MIN_SCAN_NS, Subject};
 use crate::sampler::thread::{Thread, may_keep};
-use crate::target::procfs::{self, Look, ThreadFiles};
+use crate::target::os::{ThreadView, thread_name};
 use crate::target::sys;
+use crate::target::thread::Look;
 
 /// Longest time between two looks at the list of threads: one can end as another begins.
 const MAX_SCAN_NS: u64 = 100_000_000;
@@ -17,7 +18,7 @@ impl Subject {
     /// Looks at the list of threads.
     pub fn scan(&mut self, now: u64, first: bool) {
         let began = sys::thread_cpu_ns();
-        let mut tids = procfs::list_threads(self.process.pid);
+        let mut tids = self.process.threads();
         let leader = self.process.pid;
         if !first && !self.threads.contains_key(&leader) && tids.binary_search(&leader).is_ok() && !self.alive() {
             // A zombie, or another process that was given the pid.
@@ -43,7 +44,7 @@ impl Subject {
     }
 
     fn add_thread(&mut self, tid: u32, now: u64, was_there: bool) {
-        let files = ThreadFiles::open(self.process.pid, tid, may_keep());
+        let files = ThreadView::open(self.process.pid, tid, may_keep());
         if files.look() == Look::Gone {
             return;
         }
@@ -68,6 +69,18 @@ impl Subject {
         row
     }
 
+    /// The process has ended, and all its threads with it.
+    #[cfg(windows)]
+    pub fn end(&mut self) {
+        self.look_at_cpu();
+        let tids: Vec<u32> = self.threads.keys().copied().collect();
+        for tid in tids {
+            self.threads.get_mut(&tid).and_then(Thread::schedstat);
+            self.end_thread(tid);
+        }
+        self.ended = true;
+    }
+
     /// A thread has ended: what it left goes to `gone` and `[unsampled]`.
     pub fn end_thread(&mut self, tid: u32) {
         let Some(thread) = self.threads.remove(&tid) else { return };
@@ -75,10 +88,4 @@ impl Subject {
         self.stats.gone += thread.carried + u64::from(thread.in_flight);
         self.count_unsampled(&thread);
     }
-}
-
-fn thread_name(pid: u32, tid: u32) -> String {
-    std::fs::read(format!("/proc/{pid}/task/{tid}/comm"))
-        .map(|name| String::from_utf8_lossy(name.strip_suffix(b"\n").unwrap_or(&name)).into_owned())
-        .unwrap_or_default()
 }

@@ -4,10 +4,10 @@ use rustc_hash::FxHashMap;
 
 use super::{Sample, Subject};
 use crate::protocol::Batch;
-use crate::sampler::node::Shown;
+use crate::sampler::shown::Shown;
 use crate::sampler::thread::Thread;
 use crate::stats::{Cache, Stats};
-use crate::tables::{Columns, Frame, FrameId, RowKey, StackId, State, Tables, Values};
+use crate::tables::{Columns, Frame, FrameId, FrameLine, RowKey, StackId, State, Tables, Values};
 
 impl Subject {
     pub(super) fn count_unsampled(&mut self, thread: &Thread) {
@@ -15,7 +15,7 @@ impl Subject {
         if cpu > 0 {
             let label = self.tables.label("[unsampled]");
             let stack = self.tables.stack(&[label]);
-            let key = RowKey { thread: thread.row, stack, state: State::Unknown, time: 0 };
+            let key = RowKey { thread: thread.row, stack, state: State::Unknown, time: 0, labels: 0 };
             self.tables.count(key, Values { cpu, ..Values::default() });
             self.stats.cpu_ns_sampled += cpu;
         }
@@ -35,7 +35,7 @@ impl Subject {
         let row = known.map_or_else(|| self.row(leader, self.process.name.clone()), |row| row as u32);
         let label = self.tables.label(label);
         let stack = self.tables.stack(&[label]);
-        let key = RowKey { thread: row, stack, state: State::Unknown, time: 0 };
+        let key = RowKey { thread: row, stack, state: State::Unknown, time: 0, labels: 0 };
         self.tables.count(key, Values { cpu, ..Values::default() });
     }
 
@@ -99,6 +99,8 @@ impl Subject {
         // Stacks of those that sleep on: to read them all again would make the next round a long one.
         let mut kept: FxHashMap<StackId, StackId> = FxHashMap::default();
         for asleep in self.threads.values_mut().filter_map(|thread| thread.asleep.as_mut()) {
+            let set = batch.columns.labels[asleep.labels as usize].clone();
+            asleep.labels = self.tables.label_set(set).unwrap_or(0);
             let stack = asleep.stack;
             asleep.stack = *kept.entry(stack).or_insert_with(|| adopt(&mut self.tables, &batch.columns, stack));
         }
@@ -132,6 +134,7 @@ impl Subject {
             let count = std::mem::take(&mut self.folded_threads);
             self.note(format!("there were more threads than are told apart: {count} are [others]"));
         }
+        self.note_go();
         if self.tables.timed_full() {
             self.note("there were more samples than are kept with their times: the rest is added up".to_string());
         }
@@ -149,6 +152,7 @@ impl Subject {
             columns,
             stats: std::mem::take(&mut self.stats),
             notes: std::mem::take(&mut self.notes),
+            locals: self.locals.take(),
         }
     }
 }
@@ -159,11 +163,23 @@ fn adopt(tables: &mut Tables, columns: &Columns, stack: StackId) -> StackId {
     let text = |id: u32| columns.strings[id as usize].as_str();
     let frames: Vec<FrameId> = columns.stack_frames[start..end]
         .iter()
-        .map(|&index| {
-            let frame = columns.frames[index as usize];
+        .map(|&id| {
+            let frame = columns.frames[id as usize];
             let (name, file) = (tables.string(text(frame.name)), tables.string(text(frame.file)));
             let known = usize::try_from(frame.mapping).ok().map(|index| tables.mapping(&columns.mappings[index]));
-            tables.frame(Frame { name, file, mapping: known.unwrap_or(-1), ..frame })
+            let adopted = tables.frame(Frame { name, file, mapping: known.unwrap_or(-1), ..frame });
+            if let Ok(at) = columns.lines.binary_search_by_key(&id, |(known, _)| *known) {
+                let lines = columns.lines[at].1.iter();
+                let lines = lines
+                    .map(|line| FrameLine {
+                        name: tables.string(text(line.name)),
+                        file: tables.string(text(line.file)),
+                        ..*line
+                    })
+                    .collect();
+                tables.name(adopted, lines);
+            }
+            adopted
         })
         .collect();
     tables.stack(&frames)

@@ -1,0 +1,114 @@
+//! What a tick does with one thread.
+
+use super::{Sample, Scratch, Subject};
+use crate::sampler::thread::Asleep;
+use crate::target::os;
+use crate::target::thread::Look;
+use crate::unwind::Registers;
+
+/// About so many sleeping threads of a process are looked at closely in a round, by turns; of the others only the
+/// scheduler's figures are read, at a quarter of the cost: one that was woken and waits for its first moment on a core
+/// still counts as asleep then.
+pub(super) const CLOSE_LOOKS: usize = 64;
+
+/// What a tick found a thread doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// Dealt with.
+    Done,
+    /// It has to be stopped to be read.
+    Running,
+}
+
+impl Subject {
+    /// The tick of one thread: reads it if it sleeps; says if it has to be stopped.
+    pub fn tick_thread(&mut self, tid: u32, now: u64, scratch: &mut Scratch) -> Found {
+        let turns = 1 + (self.threads.len() / CLOSE_LOOKS) as u64;
+        let closely = self.unopened || (u64::from(tid) + self.stats.ticks).is_multiple_of(turns);
+        let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
+        if thread.in_flight {
+            self.stats.thread_ticks += 1;
+            self.carry(tid);
+            return Found::Done;
+        }
+        if !closely
+            && let Some(line) = thread.schedstat()
+            && self.sleeps_on(tid, now, line)
+        {
+            self.stats.thread_ticks += 1;
+            return Found::Done;
+        }
+        let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
+        let look = thread.files.look();
+        if self.unopened && look != Look::Gone {
+            self.stats.thread_ticks += 1;
+            self.carry(tid);
+            return Found::Done;
+        }
+        match look {
+            Look::Running => {}
+            Look::Gone => {
+                self.stats.thread_ticks += 1;
+                self.stats.gone += 1;
+                (self.next_look, self.next_scan) = (now, now);
+                self.end_thread(tid);
+                return Found::Done;
+            }
+            Look::Blocked { .. } if !self.idle => {
+                thread.last_sample = now;
+                return Found::Done;
+            }
+            Look::Blocked { number, sp, pc, arguments } => {
+                thread.rest = false;
+                self.executing |= os::EXECS.contains(&number);
+                (scratch.syscall, scratch.thread_base) = (number, None);
+                scratch.start =
+                    (self.native.is_some() && sp != 0).then(|| Registers::asleep(pc, sp, number, &arguments));
+                // Where Windows tells that it sleeps it does not tell where: its registers are to be had in a stop only.
+                let known = match cfg!(windows) && self.native.is_some() {
+                    true => thread.schedstat().is_some_and(|line| self.sleeps_on(tid, now, line)),
+                    false => self.sample_asleep(tid, now, scratch),
+                };
+                if known {
+                    self.stats.thread_ticks += 1;
+                    return Found::Done;
+                }
+            }
+        }
+        self.stats.thread_ticks += 1;
+        let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
+        thread.asleep = None;
+        if std::mem::take(&mut thread.rest) {
+            self.carry(tid);
+            return Found::Done;
+        }
+        Found::Running
+    }
+
+    /// Counts a thread that has not run since its stack was read.
+    pub(super) fn count_asleep(&mut self, tid: u32, now: u64, asleep: Asleep) {
+        let Asleep { stack, outcome, holds_gil, state, since, labels, call, .. } = asleep;
+        self.executing |= os::EXECS.contains(&call);
+        self.asleep.count(true);
+        self.count(tid, Sample { stack, outcome, now, since, ran: None, holds_gil, state, labels });
+        self.forget_collision(tid);
+    }
+
+    /// A sleeping thread needs no stop; whether another tracer still is in the way only matters once one was.
+    pub(super) fn forget_collision(&mut self, tid: u32) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && thread.collided_since != 0
+            && os::tracer(tid) == 0
+        {
+            thread.collided_since = 0;
+        }
+    }
+
+    /// This tick waits for the thread's next stack.
+    pub fn carry(&mut self, tid: u32) {
+        if let Some(thread) = self.threads.get_mut(&tid) {
+            thread.carried += 1;
+            self.stats.pending_ticks += 1;
+        }
+    }
+}

@@ -1,0 +1,3 @@
+module example.com/gobuckets
+
+go 1.18

@@ -1,0 +1,3 @@
+module example.com/gobusy
+
+go 1.18

@@ -1,0 +1,3 @@
+module example.com/gocgo
+
+go 1.18

@@ -1,0 +1,3 @@
+module example.com/gocpu
+
+go 1.18
