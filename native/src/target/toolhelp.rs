@@ -94,7 +94,8 @@ pub fn list<T: Toolhelp>(toolhelp: &mut T) -> Modules {
     }
 }
 
-fn mapping<T: Toolhelp>(toolhelp: &mut T, entry: &Entry) -> Mapping {
+/// What an entry says, its path whole.
+pub fn mapping<T: Toolhelp>(toolhelp: &mut T, entry: &Entry) -> Mapping {
     let long = if entry.path.len() + 1 >= PATH_UNITS { toolhelp.long_path(entry.base) } else { None };
     Mapping {
         start: entry.base,

@@ -95,6 +95,8 @@ pub struct Unwinder {
     budget: usize,
     /// The runtime that describes some of the code.
     guest: Option<Rc<dyn Guest>>,
+    /// The first address of the last walk that is in no known mapping, 0 = all are.
+    unknown: u64,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -117,6 +119,7 @@ impl Default for Unwinder {
             exits: FxHashMap::default(),
             budget: 0,
             guest: None,
+            unknown: 0,
         }
     }
 }
@@ -163,6 +166,11 @@ impl Unwinder {
     /// How many addresses had a rule already.
     pub fn looks(&self) -> Cache {
         self.looks
+    }
+
+    /// The first address of the last walk that is in no known mapping, 0 = all are in one.
+    pub fn unknown(&self) -> u64 {
+        self.unknown
     }
 
     /// How many signal trampolines have been met: with a new one, [`Unwinder::signal_stack`] finds more.
@@ -247,6 +255,7 @@ impl Unwinder {
         frames: &mut Vec<NativeFrame>,
     ) -> End {
         frames.clear();
+        self.unknown = 0;
         self.budget = MAX_FOLLOWED;
         let trampolines = self.trampolines.len();
         let guest = self.guest.clone();
@@ -278,6 +287,9 @@ impl Unwinder {
         let Frame { registers, exact, guessed } = *frame;
         let pc = registers.ip();
         let known = self.look_up(memory, pc, exact);
+        if known.is_none() && self.unknown == 0 {
+            self.unknown = pc;
+        }
         if !exact {
             match known {
                 None => return Err(End::Truncated(Reason::UnknownCode)),

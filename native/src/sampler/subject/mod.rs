@@ -6,6 +6,7 @@ mod evaluation;
 mod golang;
 mod locals;
 mod lost;
+mod mapped;
 mod native;
 mod program;
 mod stacks;

@@ -18,13 +18,6 @@ use crate::unwind::{End, NativeFrame, Reason, Registers, StackCopy, Unwinder, co
 
 /// Most stacks of one thread beside that it runs on and one that a signal interrupted.
 pub const OTHER_STACKS: usize = 2;
-/// Shortest time between two reads of what is mapped: in the course of things, and for code that is in no known mapping.
-const REFRESH_NS: (u64, u64) = (100_000_000, 1_000_000);
-/// Reading what is mapped may take one part in this many of our CPU time, but is not put off for longer than this.
-const REFRESH_SHARE: (u64, u64) = (1000, 10);
-const MAX_REFRESH_NS: u64 = 2_000_000_000;
-/// Shortest time between two reads of tables that make no sense.
-const READ_AGAIN_NS: u64 = 10_000_000;
 /// Why a walk ended, where more of the stack was not to be had.
 pub const NOT_COPIED: &str = "deeper than copied";
 /// No place in the batch yet: [`Native::ids`].
@@ -73,15 +66,16 @@ pub struct Native {
     go_ids: FxHashMap<(u64, u32, bool), (Option<FrameId>, u8)>,
     pub(super) evaluation: Evaluation,
     /// Whether code that switches between stacks is mapped: the greenlet module.
-    switching: bool,
+    pub(super) switching: bool,
     /// The mapping of the interpreter's file that its code is in.
     pub(super) interpreter: Option<Mapping>,
     pub(super) max_stack: u32,
-    /// When what is mapped was read, and the CPU time that this took, nanoseconds.
-    read: u64,
-    cost: u64,
+    /// When what is mapped was read, and the CPU time that this took, nanoseconds; and of the last single mapping.
+    pub(super) read: u64,
+    pub(super) cost: u64,
+    pub(super) single: (u64, u64),
     /// When tables that made no sense were last read anew, nanoseconds.
-    read_again: u64,
+    pub(super) read_again: u64,
     /// Where the stack goes on that a signal interrupted, 0 = it does not.
     pub(super) interrupted: u64,
     /// Where other stacks of the thread were copied from, 0 = none.
@@ -106,56 +100,13 @@ impl Native {
             max_stack,
             read: 0,
             cost: 0,
+            single: (0, 0),
             read_again: 0,
             interrupted: 0,
             others: [0; OTHER_STACKS],
             frames: Vec::with_capacity(256),
             entries: Vec::with_capacity(256),
         }
-    }
-
-    /// Looks at what is mapped, unless it was looked at a short while ago; true if it did. `urgent`: code was met that
-    /// is not known.
-    pub fn refresh(&mut self, process: &Process, now: u64, urgent: bool) -> bool {
-        let (wait, share) = if urgent { (REFRESH_NS.1, REFRESH_SHARE.1) } else { (REFRESH_NS.0, REFRESH_SHARE.0) };
-        let wait = self.cost.saturating_mul(share).clamp(wait, MAX_REFRESH_NS);
-        if now.saturating_sub(self.read) < wait && self.read > 0 {
-            return false;
-        }
-        let began = sys::thread_cpu_ns();
-        let mappings = process.mappings();
-        // What a new file takes is taken once.
-        self.cost = sys::thread_cpu_ns().saturating_sub(began);
-        match mappings {
-            Ok(mappings) => self.renew(process, mappings),
-            Err(_) => self.read = sys::monotonic_ns(),
-        }
-        true
-    }
-
-    /// A table made no sense. True if there is another by now.
-    fn reads_again(&mut self, process: &Process) -> bool {
-        let now = sys::monotonic_ns();
-        if now.saturating_sub(self.read_again) < READ_AGAIN_NS || !self.unwinder.read_again() {
-            return false;
-        }
-        self.read_again = now;
-        self.refresh(process, now, true);
-        true
-    }
-
-    /// Takes over what is mapped now.
-    pub fn renew(&mut self, process: &Process, mut mappings: Vec<Mapping>) {
-        // Windows tells modules in the order in which they were loaded.
-        mappings.sort_by_key(|mapping| mapping.start);
-        let open = |mapping: &Mapping| process.open_mapped_file(mapping);
-        self.unwinder.set_mappings(process, &mappings, &open);
-        if self.mappings != mappings {
-            self.mappings = mappings;
-            self.switching = self.mappings.iter().any(switches);
-            self.forget_ids();
-        }
-        self.read = sys::monotonic_ns();
     }
 
     /// Goes by what `go` says of its code.
@@ -202,7 +153,7 @@ impl Native {
         }
         let end = match end {
             End::Truncated(Reason::UnknownCode | Reason::NoTables)
-                if self.refresh(process, sys::monotonic_ns(), true) =>
+                if self.refresh(process, sys::monotonic_ns(), true) || self.reads_single(process) =>
             {
                 self.unwind(process, snapshot, start, places)
             }
@@ -372,7 +323,7 @@ impl Native {
     }
 }
 
-fn switches(mapping: &Mapping) -> bool {
+pub(super) fn switches(mapping: &Mapping) -> bool {
     mapping.path.rsplit(['/', '\\']).next().is_some_and(|name| name.starts_with("_greenlet."))
 }
 

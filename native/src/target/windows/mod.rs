@@ -24,9 +24,10 @@ use windows_sys::Win32::System::Threading::{
 
 use super::Mapping;
 use super::admission::{self, Opened};
-use super::toolhelp::{self, Modules};
+use super::toolhelp::{self, Entry, Modules, Toolhelp};
 use crate::error::{Error, ReadError};
 use crate::memory::{Memory, Region};
+use crate::pe::Pe;
 pub use threads::{Suspended, ThreadView, resume, state_letter, tells_states, thread_name, tracer, wine_version};
 
 /// Most UTF-16 units of a path.
@@ -146,6 +147,17 @@ impl Process {
     /// Its modules, the program first.
     pub fn mappings(&self) -> io::Result<Vec<Mapping>> {
         Ok(self.modules().mappings)
+    }
+
+    /// The module that holds `address`, asked for alone: that costs less than the list.
+    pub fn mapping_at(&self, address: u64) -> Option<Mapping> {
+        let mut system = modules::System::new(self.pid, &self.handle);
+        let base = system.base(address)?;
+        let size = Pe::read(self, base)?.size.try_into().ok()?;
+        // One that is still being loaded, or is no longer, has no path.
+        let path = system.long_path(base)?;
+        let mapping = toolhelp::mapping(&mut system, &Entry { base, size, path });
+        (mapping.start..mapping.end).contains(&address).then_some(mapping)
     }
 
     /// Opens the file of a module.

@@ -7,6 +7,7 @@ use windows_sys::Win32::Foundation::{GetLastError, HANDLE, INVALID_HANDLE_VALUE}
 use windows_sys::Win32::System::Diagnostics::ToolHelp::{
     CreateToolhelp32Snapshot, MODULEENTRY32W, Module32FirstW, Module32NextW, TH32CS_SNAPMODULE, TH32CS_SNAPMODULE32,
 };
+use windows_sys::Win32::System::Memory::{MEM_IMAGE, MEMORY_BASIC_INFORMATION, VirtualQueryEx};
 use windows_sys::Win32::System::ProcessStatus::K32GetModuleFileNameExW;
 
 use super::MAX_PATH_UNITS;
@@ -23,6 +24,16 @@ impl<'a> System<'a> {
     /// Of the process `pid`, which `process` is open on.
     pub fn new(pid: u32, process: &'a OwnedHandle) -> Self {
         System { pid, process }
+    }
+
+    /// Where the module that holds `address` starts.
+    pub fn base(&self, address: u64) -> Option<u64> {
+        // SAFETY: all-zero is a valid value of this structure of numbers and pointers.
+        let mut told: MEMORY_BASIC_INFORMATION = unsafe { std::mem::zeroed() };
+        let (process, size) = (self.process.as_raw_handle(), size_of::<MEMORY_BASIC_INFORMATION>());
+        // SAFETY: `told` has the size that is said; Windows checks the remote address.
+        let done = unsafe { VirtualQueryEx(process, address as *const core::ffi::c_void, &mut told, size) };
+        (done != 0 && told.Type == MEM_IMAGE).then_some(told.AllocationBase as u64)
     }
 
     fn entry(
