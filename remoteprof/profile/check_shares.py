@@ -37,6 +37,10 @@ MOST = 4
 """Times the typical value of a sample that one counts for at most. A sampler that had no core for a while puts all that
 ran meanwhile on the next sample: the sum is right, but such a sample would outweigh hundreds."""
 
+EVEN = 1 / 6
+"""Variance of the values of a thread's samples, as a part of their mean's square, up to which they count the same.
+Ticks that are jittered by up to half a period (native/src/clock.rs) make it 1/12 where a thread runs all the time."""
+
 
 @dataclass(slots=True)
 class Observed:
@@ -46,7 +50,8 @@ class Observed:
     total: int = 0
     """All of it."""
     counted: int = 0
-    """What shares are of: without what was not sampled, and each sample for no more than MOST typical ones."""
+    """What shares are of: without what was not sampled, each sample for no more than MOST typical ones, and those of a
+    thread that ran all the time for the same."""
     flat: dict[Code, int] = field(default_factory=dict)
     cumulative: dict[Code, int] = field(default_factory=dict)
     flat_lines: dict[Spot, int] = field(default_factory=dict)
@@ -87,15 +92,47 @@ def observe(profile: Profile, sample_type: str | None = None) -> Observed:
     return seen
 
 
-def _rows(profile: Profile, column: int) -> list[tuple[Sample, int, int]]:
-    """The samples that have a value, each with how many it is the sum of (0 = the profile does not tell), and its
-    value, or as much of it as counts."""
+class _Row(NamedTuple):
+    """A sample that has a value."""
+
+    sample: Sample
+    ticks: int
+    """How many it is the sum of; 0 = the profile does not tell."""
+    value: int
+    """As much of its value as counts."""
+
+
+class _Group(NamedTuple):
+    """The rows of one thread, or what else has the same labels. Rows of different labels, such as those of a busy and
+    of an idle thread, differ for other reasons than chance."""
+
+    rows: list[_Row]
+    ticks: int
+    value: int
+    between: float
+    """The sum of squares between its rows: a row is the sum of many samples, so the spread of single values is
+    estimated from that (one-way analysis of variance)."""
+
+
+def _groups(rows: list[_Row]) -> list[_Group]:
+    found: dict[tuple[Label, ...], list[_Row]] = {}
+    for row in rows:
+        found.setdefault(untimed(row.sample.labels), []).append(row)
+    groups = []
+    for own in found.values():
+        ticks, value = sum(row.ticks for row in own), sum(row.value for row in own)
+        between = sum(row.value * row.value / row.ticks for row in own) - value * value / ticks
+        groups.append(_Group(own, ticks, value, max(between, 0.0)))
+    return groups
+
+
+def _rows(profile: Profile, column: int) -> list[_Row]:
     try:
         counts = profile.sample_types.index(COUNT)
     except ValueError:
-        return [(sample, 0, sample.values[column]) for sample in profile.samples if sample.values[column]]
+        return [_Row(sample, 0, sample.values[column]) for sample in profile.samples if sample.values[column]]
     rows = [
-        (sample, sample.values[counts], sample.values[column])
+        _Row(sample, sample.values[counts], sample.values[column])
         for sample in profile.samples
         if sample.values[counts] > 0 and sample.values[column]
     ]
@@ -108,7 +145,18 @@ def _rows(profile: Profile, column: int) -> list[tuple[Sample, int, int]]:
         half -= count
         if half <= 0:
             break
-    return [(sample, count, min(value, max(round(MOST * typical * count), 1))) for sample, count, value in rows]
+    return _evened([row._replace(value=min(row.value, max(round(MOST * typical * row.ticks), 1))) for row in rows])
+
+
+def _evened(rows: list[_Row]) -> list[_Row]:
+    """Where the values of a thread's samples differ by no more than the ticks do, that is our own noise, and no sample
+    tells more than another. A thread that now and then waits has rows of larger and of smaller values."""
+    evened: list[_Row] = []
+    for group in _groups(rows):
+        mean, freedom = group.value / group.ticks, len(group.rows) - 1
+        even = freedom > 0 and group.between <= EVEN * mean * mean * freedom
+        evened += [row._replace(value=round(mean * row.ticks)) for row in group.rows] if even else group.rows
+    return evened
 
 
 def _add(sums: dict[_Key, int], key: _Key, value: int) -> None:
@@ -128,25 +176,15 @@ def is_code(code: Code) -> bool:
     return code.name not in NOT_CODE and not code.name.startswith(_NOT_CODE_START)
 
 
-def _effective(profile: Profile, seen: Observed, rows: list[tuple[Sample, int, int]]) -> float:
-    """(Σw)² / Σw² over the samples' values w.
-
-    A row is the sum of many samples, so the spread of single values is estimated from that between rows (one-way
-    analysis of variance). Rows of different labels, such as those of a busy and of an idle thread, differ for other
-    reasons, and are not compared."""
-    groups: dict[tuple[Label, ...], list[tuple[int, int]]] = {}
-    for sample, count, value in rows:
-        groups.setdefault(untimed(sample.labels), []).append((count, value))
-    ticks, total = sum(count for _, count, _ in rows), seen.counted
+def _effective(profile: Profile, seen: Observed, rows: list[_Row]) -> float:
+    """(Σw)² / Σw² over the samples' values w."""
+    ticks, total = sum(row.ticks for row in rows), seen.counted
     if not ticks:
         one = 1 if seen.kind.unit == "count" else profile.period if profile.period_type.unit == seen.kind.unit else 0
         return total / one if one else 0.0
-    squares = within = 0.0
-    for group in groups.values():
-        count, value = sum(count for count, _ in group), sum(value for _, value in group)
-        squares += value * value / count
-        within += sum(value * value / count for count, value in group) - value * value / count
+    groups = _groups(rows)
+    squares = sum(group.value * group.value / group.ticks for group in groups)
     # Within rows the squares are as between them, for each sample instead of each row.
     freedom = len(rows) - len(groups)
-    squares += ticks * max(within, 0.0) / freedom if freedom else 0.0
+    squares += ticks * sum(group.between for group in groups) / freedom if freedom else 0.0
     return total * total / squares if squares else 0.0

@@ -1,6 +1,7 @@
 """The gate, over profiles that are written down."""
 
 import json
+import random
 
 import pytest
 from click.testing import CliRunner
@@ -11,6 +12,7 @@ from remoteprof.cli.check_report import as_markdown
 from remoteprof.errors import UsageError
 from remoteprof.profile import Function, Line, Location, Sample
 from remoteprof.profile.check import Budget, Limit, check, names_of
+from remoteprof.profile.check_shares import Code, observe
 
 EVEN = {f"{name} main": 1000 for name in "abcdefgh"}
 
@@ -255,6 +257,21 @@ def test_a_pause_of_the_sampler_outweighs_nothing():
     verdict = check(new, bases())
     assert verdict.total == 9 * 10**10
     assert verdict.samples < 8000
+
+
+def test_what_jittered_ticks_make_of_values_is_no_noise():
+    draw = random.Random(1)
+    new = simple(EVEN)
+    for sample in new.samples:
+        sample.values[1] = sum(round(draw.uniform(0.5, 1.5) * 10**7) for _ in range(1000))
+    seen = observe(new)
+    assert seen.samples == pytest.approx(8000)
+    assert {round(8 * value / seen.counted, 6) for value in seen.flat.values()} == {1.0}
+    # A function that works for a part of the time between two ticks has less, and that is counted.
+    new.samples[2].values[1] = round(0.8 * new.samples[2].values[1])
+    seen = observe(new)
+    assert seen.samples < 7000
+    assert seen.flat[Code("c", "c.c")] / seen.counted == pytest.approx(0.8 / 7.8, rel=0.05)
 
 
 def test_markdown_of_many_is_cut():

@@ -64,7 +64,7 @@ KNOWN word entry_load(word x) {
         HMODULE handle = LoadLibraryA(library);
         if (!handle) abort();
         word (*on_call)(word (*)(word), word) = (word(*)(word(*)(word), word))(void *)GetProcAddress(handle, "on_call");
-        for (int i = 0; i < 2000; i++) x += on_call(run6, x) + 1;
+        for (int i = 0; i < 8000; i++) x += on_call(run6, x) + 1;
         FreeLibrary(handle);
     }
     return x;
