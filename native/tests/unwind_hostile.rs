@@ -84,6 +84,26 @@ fn mappings_come_and_go() {
 }
 
 #[test]
+fn a_file_in_the_place_of_another_is_seen() {
+    let none = |_: &Mapping| Err(std::io::ErrorKind::NotFound.into());
+    let code = |byte: u8| Recorded::of(BASE, &[byte; 0x1000]);
+    let list = [mapping(BASE, BASE + 0x1000, 0, "/one.so"), mapping(BASE + 0x2000, BASE + 0x3000, 0, "")];
+    let mut unwinder = Unwinder::new();
+    assert!(unwinder.set_mappings(&code(1), &list, &none));
+    let mut frames = Vec::new();
+    unwinder.unwind(&code(1), &Registers::new(BASE + 0x100, STACK, 0), &[], &mut frames);
+    assert!(!frames.is_empty() && !unwinder.replaced(&code(1), &frames));
+    // Another, and none at all.
+    assert!(unwinder.replaced(&code(2), &frames) && unwinder.replaced(&Recorded::default(), &frames));
+    // The list is the same, for all that it tells, but the file is read again.
+    assert!(unwinder.set_mappings(&code(2), &list, &none));
+    assert!(!unwinder.replaced(&code(2), &frames));
+    // Where no file is, nothing is asked.
+    unwinder.unwind(&code(2), &Registers::new(BASE + 0x2100, STACK, 0), &[], &mut frames);
+    assert!(!frames.is_empty() && !unwinder.replaced(&Recorded::default(), &frames));
+}
+
+#[test]
 fn endless_recursion_is_cut() {
     let mut code = vec![0x90; 0x1000];
     code[0x0b] = 0xe8;

@@ -192,6 +192,13 @@ def test_libraries_that_come_and_go(tmp_path: Path) -> None:
     assert {"on_call", "run6", "entry_load"} <= verdict.functions
 
 
+def test_another_library_in_the_place_of_one(tmp_path: Path) -> None:
+    """Neither is taken for the other, though both have the same shape. On a busy machine some stacks are cut."""
+    libraries = [compiled("native/loaded.c", "-shared", "-fPIC", f"-DNAME={name}") for name in ("on_call", "on_other")]
+    verdict, _ = check(build(O2), tmp_path, "swap", *libraries, complete=0.8, wanted=WANTED // 2)
+    assert {"on_call", "on_other", "run6", "entry_first", "entry_second"} <= verdict.functions
+
+
 def test_deep_stacks(tmp_path: Path) -> None:
     """More than a first copy, and more than any copy may be."""
     program = build(O2)

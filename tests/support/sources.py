@@ -57,7 +57,8 @@ class Writer(ABC):
 
     def outside(self, index: int, first: Function) -> None:
         """A chain that is entered from text that is not generated, through `runN`."""
-        for caller in {4: ("on_alarm", "on_profile"), 5: ("on_nested",), 6: ("entry_jit", "on_call")}[index]:
+        callers = {4: ("on_alarm", "on_profile"), 5: ("on_nested",), 6: ("entry_jit", "on_call", "on_other")}
+        for caller in callers[index]:
             self.legal.add(f"run{index}", caller, ANY)
         self.legal.callbacks.add(f"run{index}")
         self.root(f"run{index}", first, "")

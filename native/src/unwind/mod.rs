@@ -79,7 +79,8 @@ struct Frame {
     guessed: bool,
 }
 
-/// Unwinds the threads of one process.
+/// Unwinds the threads of one process. By default it knows no mapping.
+#[derive(Default)]
 pub struct Unwinder {
     regions: Regions,
     known: FxHashMap<u64, Known>,
@@ -105,25 +106,6 @@ impl std::fmt::Debug for Unwinder {
     }
 }
 
-impl Default for Unwinder {
-    /// Knows no mapping.
-    fn default() -> Self {
-        Unwinder {
-            regions: Regions::default(),
-            known: FxHashMap::default(),
-            pages: pe::Pages::default(),
-            steps: Vec::new(),
-            context: Box::new(Context::new_in()),
-            trampolines: Vec::new(),
-            looks: Cache::default(),
-            exits: FxHashMap::default(),
-            budget: 0,
-            guest: None,
-            unknown: 0,
-        }
-    }
-}
-
 impl Unwinder {
     /// Knows no mapping.
     pub fn new() -> Self {
@@ -132,13 +114,21 @@ impl Unwinder {
 
     /// Takes over a new list of mappings, sorted by address. Tables of files that are mapped as before are kept; a file
     /// that cannot be read, or has no tables, can still be walked through by frame pointers.
-    pub fn set_mappings(&mut self, memory: &dyn Memory, mappings: &[Mapping], open_file: OpenFile<'_>) {
-        if self.regions.update(memory, mappings, open_file) {
+    /// True if code has come or gone.
+    pub fn set_mappings(&mut self, memory: &dyn Memory, mappings: &[Mapping], open_file: OpenFile<'_>) -> bool {
+        let changed = self.regions.update(memory, mappings, open_file);
+        if changed {
             self.forget_rules();
             self.pages.clear();
             self.exits.clear();
             self.trampolines.clear();
         }
+        changed
+    }
+
+    /// Whether code that the last walk went through is not there any more; the next list of mappings tells what is.
+    pub fn replaced(&mut self, memory: &dyn Memory, frames: &[NativeFrame]) -> bool {
+        self.regions.replaced(memory, frames)
     }
 
     /// A table made no sense: what was read of modules of Windows is read anew. One that was being loaded or unloaded may

@@ -2,19 +2,25 @@
 
 use std::cell::OnceCell;
 use std::fs::File;
+use std::hash::Hasher;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHasher};
 
 use super::elf::Elf;
-use super::pe;
-use crate::memory::Memory;
+use super::{NativeFrame, pe};
+use crate::memory::{self, Memory};
 use crate::target::Mapping;
 use crate::target::os::file_identity;
 
 /// Most executable mappings of one process that are kept; code in further ones counts as unknown.
 pub const MAX_REGIONS: usize = 100_000;
+
+/// Bytes at the start of a loaded file that tell it from another: its headers, and mostly its build id.
+const HEAD: usize = 1024;
+/// Most files of one stack of which that is looked at.
+const MAX_HEADS: usize = 64;
 
 /// Opens the file behind a mapping.
 pub type OpenFile<'a> = &'a dyn Fn(&Mapping) -> io::Result<File>;
@@ -31,6 +37,10 @@ pub struct Region {
     pub elf: Option<Arc<Elf>>,
     /// The tables of a module of Windows, read when code of it is first met. None: it has none that make sense.
     pe: OnceCell<Option<Box<pe::Tables>>>,
+    /// Where the file starts in memory, and a hash of its first bytes. None: they are not mapped.
+    head: Option<(u64, u64)>,
+    /// Another file was found in its place.
+    replaced: bool,
 }
 
 impl Region {
@@ -86,6 +96,35 @@ impl Regions {
         any
     }
 
+    /// Whether one of the files that `frames` are in is not there any more, and perhaps another in its place. Such are
+    /// read anew with the next list.
+    pub fn replaced(&mut self, memory: &dyn Memory, frames: &[NativeFrame]) -> bool {
+        let (mut heads, mut last) = (Vec::<(usize, memory::Region, u64)>::new(), u32::MAX);
+        for frame in frames {
+            if frame.mapping == last {
+                continue;
+            }
+            last = frame.mapping;
+            let Some(index) = self.find(frame.lookup) else { continue };
+            let Some((address, hash)) = self.0[index].head else { continue };
+            if heads.len() < MAX_HEADS && heads.iter().all(|head| head.0 != index) {
+                heads.push((index, memory::Region { address, size: HEAD as u32 }, hash));
+            }
+        }
+        let wanted: Vec<memory::Region> = heads.iter().map(|head| head.1).collect();
+        let mut bytes = vec![0; HEAD * wanted.len()];
+        // One that has ended has lost all of them, and none is wrong.
+        let Ok(filled) = memory.read_regions(&wanted, &mut bytes) else { return false };
+        let mut any = false;
+        for ((index, _, hash), (number, bytes)) in heads.iter().zip(bytes.chunks_exact(HEAD).enumerate()) {
+            if number * HEAD >= filled || hash_of(bytes) != *hash {
+                self.0[*index].replaced = true;
+                any = true;
+            }
+        }
+        any
+    }
+
     /// All regions.
     pub fn iter(&self) -> impl Iterator<Item = &Region> {
         self.0.iter()
@@ -100,7 +139,7 @@ impl Regions {
         let executable = || mappings.iter().enumerate().filter(|(_, mapping)| mapping.executable()).take(MAX_REGIONS);
         for (index, mapping) in executable() {
             match old.remove(&mapping.start) {
-                Some(mut region) if region.mapping == *mapping => {
+                Some(mut region) if region.mapping == *mapping && !region.replaced => {
                     files.insert(key(mapping), region.elf.clone());
                     region.index = index as u32;
                     self.0.push(region);
@@ -120,13 +159,14 @@ impl Regions {
                     };
                     let bias = elf.as_ref().and_then(|elf| elf.bias(mapping.start, mapping.offset));
                     let elf = elf.filter(|_| bias.is_some());
-                    let mapping = mapping.clone();
                     self.0.push(Region {
-                        mapping,
+                        mapping: mapping.clone(),
                         index: index as u32,
                         bias: bias.unwrap_or(0),
                         elf,
                         pe: OnceCell::new(),
+                        head: start(mappings, mapping).and_then(|start| Some((start, head(memory, start)?))),
+                        replaced: false,
                     });
                 }
             }
@@ -151,13 +191,34 @@ fn load(memory: &dyn Memory, mappings: &[Mapping], mapping: &Mapping, open: Open
         return Some(elf);
     }
     // The file is gone, or is not ours to read: its tables are loaded, and its headers too.
+    let above = mappings.get(mappings.partition_point(|other| other.start <= mapping.start)..)?;
+    let end = above.iter().take_while(|other| key(other) == key(mapping)).last().unwrap_or(mapping).end;
+    Elf::from_memory(memory, start(mappings, mapping)?, end).map(Arc::new)
+}
+
+/// Where the file that is mapped there starts in memory.
+fn start(mappings: &[Mapping], mapping: &Mapping) -> Option<u64> {
+    if mapping.is_module() {
+        return Some(mapping.start);
+    }
+    if mapping.inode == 0 {
+        return None;
+    }
     let at = mappings.partition_point(|other| other.start <= mapping.start);
-    let same = |other: &&Mapping| key(other) == key(mapping);
     // Code may be mapped from the file's first page too: the headers are in the lowest such mapping.
-    let below = mappings.get(..at)?.iter().rev().take_while(same);
-    let base = below.filter(|other| other.offset == 0).last()?;
-    let end = mappings.get(at..)?.iter().take_while(same).last().unwrap_or(mapping).end;
-    Elf::from_memory(memory, base.start, end).map(Arc::new)
+    let below = mappings.get(..at)?.iter().rev().take_while(|other| key(other) == key(mapping));
+    below.filter(|other| other.offset == 0).last().map(|base| base.start)
+}
+
+fn head(memory: &dyn Memory, start: u64) -> Option<u64> {
+    let mut bytes = [0; HEAD];
+    memory.read(start, &mut bytes).ok().map(|()| hash_of(&bytes))
+}
+
+fn hash_of(bytes: &[u8]) -> u64 {
+    let mut hasher = FxHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 /// One file's tables are read once, however many processes map it.

@@ -1,5 +1,6 @@
 /* The fixed part of the generated programs (tests/support/sources.py), C and C++. The first argument says what it does:
- * chains, split, signals, altstack, profile, jit, load LIBRARY, deep KIB. */
+ * chains, split, signals, altstack, profile, jit, load LIBRARY, swap LIBRARY OTHER,
+ * deep KIB. */
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <dlfcn.h>
@@ -202,6 +203,29 @@ KNOWN word entry_load(word x) {
     return x;
 }
 
+/* One library, and then another, mostly in its place. */
+#define TURN(name, path, function)                                                                       \
+    KNOWN word name(word x) {                                                                            \
+        void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);                                              \
+        if (!handle) abort();                                                                            \
+        word (*call)(word (*)(word), word) = (word(*)(word(*)(word), word))dlsym(handle, function);      \
+        for (int i = 0; i < 2000; i++) x += call(run6, x) + 1;                                           \
+        dlclose(handle);                                                                                 \
+        return x;                                                                                        \
+    }
+
+static const char *other;
+TURN(entry_first, library, "on_call")
+TURN(entry_second, other, "on_other")
+
+KNOWN word entry_swap(word x) {
+    for (;;) {
+        x = entry_first(x) + 1;
+        x = entry_second(x) + 1;
+    }
+    return x;
+}
+
 /* On a stack of more than so many KiB. */
 KNOWN word entry_deep(word depth) {
     volatile char room[1000];
@@ -220,6 +244,7 @@ int main(int argc, char **argv) {
     if (!strcmp(mode, "profile")) signals(0, ITIMER_PROF, SIGPROF, on_profile);
     if (!strcmp(mode, "jit")) jit(more);
     if (!strcmp(mode, "load")) library = more, ready(), entry_load(1);
+    if (!strcmp(mode, "swap")) library = more, other = argv[3], ready(), entry_swap(1);
     if (!strcmp(mode, "deep")) entry_deep((word)atoi(more));
     return 0;
 }

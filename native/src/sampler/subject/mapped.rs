@@ -14,8 +14,8 @@ const MAX_REFRESH_NS: u64 = 2_000_000_000;
 const READ_AGAIN_NS: u64 = 10_000_000;
 
 impl Native {
-    /// Looks at what is mapped, unless it was looked at a short while ago; true if it did. `urgent`: code was met that
-    /// is not known.
+    /// Looks at what is mapped, unless it was looked at a short while ago; true if code has come or gone. `urgent`: code
+    /// was met that is not known.
     pub fn refresh(&mut self, process: &Process, now: u64, urgent: bool) -> bool {
         if now.saturating_sub(self.read) < pause(self.cost, urgent) && self.read > 0 {
             return false;
@@ -26,9 +26,11 @@ impl Native {
         self.cost = sys::thread_cpu_ns().saturating_sub(began);
         match mappings {
             Ok(mappings) => self.renew(process, mappings),
-            Err(_) => self.read = sys::monotonic_ns(),
+            Err(_) => {
+                self.read = sys::monotonic_ns();
+                false
+            }
         }
-        true
     }
 
     /// Where all of what is mapped was read a short while ago: looks for that alone which the last walk met and does not
@@ -47,9 +49,9 @@ impl Native {
         let mut mappings: Vec<Mapping> = self.mappings.iter().filter(apart).cloned().collect();
         mappings.push(found);
         let read = self.read;
-        self.renew(process, mappings);
+        let changed = self.renew(process, mappings);
         self.read = read;
-        true
+        changed
     }
 
     /// A table made no sense. True if there is another by now.
@@ -63,18 +65,19 @@ impl Native {
         true
     }
 
-    /// Takes over what is mapped now.
-    pub fn renew(&mut self, process: &Process, mut mappings: Vec<Mapping>) {
+    /// Takes over what is mapped now; true if code has come or gone.
+    pub fn renew(&mut self, process: &Process, mut mappings: Vec<Mapping>) -> bool {
         // Windows tells modules in the order in which they were loaded.
         mappings.sort_by_key(|mapping| mapping.start);
         let open = |mapping: &Mapping| process.open_mapped_file(mapping);
-        self.unwinder.set_mappings(process, &mappings, &open);
+        let changed = self.unwinder.set_mappings(process, &mappings, &open);
         if self.mappings != mappings {
             self.mappings = mappings;
             self.switching = self.mappings.iter().any(switches);
             self.forget_ids();
         }
         self.read = sys::monotonic_ns();
+        changed
     }
 }
 

@@ -20,6 +20,8 @@ use crate::unwind::{End, NativeFrame, Reason, Registers, StackCopy, Unwinder, co
 pub const OTHER_STACKS: usize = 2;
 /// Why a walk ended, where more of the stack was not to be had.
 pub const NOT_COPIED: &str = "deeper than copied";
+/// Why there is none: a library was unloaded when it had been copied, and another may be in its place.
+const REPLACED: &str = "code that was replaced";
 /// No place in the batch yet: [`Native::ids`].
 const UNSEEN: i32 = -2;
 
@@ -155,13 +157,19 @@ impl Native {
             End::Truncated(Reason::UnknownCode | Reason::NoTables)
                 if self.refresh(process, sys::monotonic_ns(), true) || self.reads_single(process) =>
             {
-                self.unwind(process, snapshot, start, places)
+                // What is there now may not be what was there when the stack was copied.
+                return Walked::Again;
             }
             End::Truncated(Reason::BadTable) if self.reads_again(process) => {
                 self.unwind(process, snapshot, start, places)
             }
             _ => end,
         };
+        if self.unwinder.replaced(process, &self.frames) {
+            self.frames.clear();
+            let known = self.refresh(process, sys::monotonic_ns(), true);
+            return if known { Walked::Again } else { Walked::Cut(REPLACED) };
+        }
         match end {
             End::Bottom => {
                 let last = self.frames.last();
