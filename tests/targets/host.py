@@ -105,7 +105,7 @@ def main() -> None:
     assert handlers == {number: signal.getsignal(number) for number in signal.valid_signals()}, "a handler was left"
     for own in threading.enumerate():
         # asyncio waits for each of its children in a thread, which may outlive the result that it gave.
-        if own.name.startswith("waitpid-") or own.name.startswith("asyncio_"):
+        if own.name.startswith(("waitpid-", "asyncio-waitpid-", "asyncio_")):
             own.join(10)
     assert threading.active_count() == 1, f"a thread was left: {threading.enumerate()}"
     try:
