@@ -41,10 +41,13 @@ pub struct ThreadStack {
 /// What a read stack counts as.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The walk reached a known bottom frame.
-    Complete,
-    /// It did not, and why.
-    Truncated(&'static str),
+    /// There is a stack.
+    Read {
+        /// Why it does not reach a known bottom frame; None: it does.
+        cut: Option<&'static str>,
+        /// Its native and its other frames could not be put into one order.
+        unmatched: bool,
+    },
     /// Nothing could be read.
     Unreadable,
 }

@@ -298,10 +298,15 @@ impl Subject {
         stats.samples += 1;
         stats.cpu_ns_sampled += values.cpu;
         match outcome {
-            Outcome::Complete => stats.complete += 1,
-            Outcome::Truncated(reason) => {
-                stats.truncated += 1;
-                stats.count_cut(reason);
+            Outcome::Read { cut, unmatched } => {
+                stats.unmatched += u64::from(unmatched);
+                match cut {
+                    None => stats.complete += 1,
+                    Some(reason) => {
+                        stats.truncated += 1;
+                        stats.count_cut(reason);
+                    }
+                }
             }
             Outcome::Unreadable => stats.unreadable += 1,
         }

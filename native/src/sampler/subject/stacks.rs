@@ -205,7 +205,8 @@ impl Subject {
     pub fn resolve(&mut self, read: Result<(), ReadError>, scratch: &mut Scratch) -> (StackId, Outcome) {
         if read == Err(ReadError::OverBudget) {
             let label = self.tables.label(TRUNCATED);
-            return (self.tables.stack(&[label]), Outcome::Truncated(ReadError::OverBudget.reason()));
+            let cut = Some(ReadError::OverBudget.reason());
+            return (self.tables.stack(&[label]), Outcome::Read { cut, unmatched: false });
         }
         if let Err(error) = read {
             // The next round finds out whether the process has replaced its memory.
@@ -213,26 +214,27 @@ impl Subject {
             let label = self.tables.label(&format!("[unreadable: {}]", error.reason()));
             return (self.tables.stack(&[label]), Outcome::Unreadable);
         }
-        let outcome = match scratch.walked {
-            Some(Walked::Cut(reason)) => Outcome::Truncated(reason),
-            _ if scratch.stack.end == End::Truncated => Outcome::Truncated(TOO_DEEP),
-            _ if scratch.stack.end == End::PutOff => Outcome::Truncated(PUT_OFF),
-            _ => Outcome::Complete,
+        let cut = match scratch.walked {
+            Some(Walked::Cut(reason)) => Some(reason),
+            _ if scratch.stack.end == End::Truncated => Some(TOO_DEEP),
+            _ if scratch.stack.end == End::PutOff => Some(PUT_OFF),
+            _ => None,
         };
         scratch.frames.clear();
         let walked = scratch.walked;
+        let mut unmatched = false;
         if let Some(walked) = walked {
-            self.merge(walked, scratch);
+            unmatched = self.merge(walked, scratch) == Some(Fit::Apart);
         } else {
             if let Some(stack) = self.known.find(&scratch.stack) {
-                return (stack, outcome);
+                return (stack, Outcome::Read { cut, unmatched });
             }
             for raw in &scratch.stack.frames {
                 let id = self.python.frame(&mut self.runtime, &mut self.tables, raw.code, raw.lasti);
                 scratch.frames.push(id);
             }
         }
-        if matches!(outcome, Outcome::Truncated(_)) {
+        if cut.is_some() {
             let native = self.native.as_ref();
             let root = native.map_or(TRUNCATED, |native| native.lost_root(walked, &scratch.seen, &scratch.stack));
             scratch.frames.push(self.tables.label(root));
@@ -241,13 +243,13 @@ impl Subject {
         if walked.is_none() {
             self.known.keep(&scratch.stack, stack);
         }
-        (stack, outcome)
+        (stack, Outcome::Read { cut, unmatched })
     }
 
-    /// One stack of both kinds of frames.
-    fn merge(&mut self, walked: Walked, scratch: &mut Scratch) {
+    /// One stack of both kinds of frames, and whether they fit.
+    fn merge(&mut self, walked: Walked, scratch: &mut Scratch) -> Option<Fit> {
         let Scratch { stack, frames, syscall, .. } = scratch;
-        let Some(native) = &mut self.native else { return };
+        let native = self.native.as_mut()?;
         if let Some(call) = os::system_call_name(*syscall) {
             frames.push(self.tables.label(&format!("[syscall: {call}]")));
         }
@@ -256,8 +258,7 @@ impl Subject {
             let raw = stack.frames[index];
             python.frame(runtime, tables, raw.code, raw.lasti)
         };
-        let fit = native.merge(&self.process, &mut self.tables, walked, stack, python_frame, frames);
-        self.stats.unmatched += u64::from(fit == Fit::Apart);
+        Some(native.merge(&self.process, &mut self.tables, walked, stack, python_frame, frames))
     }
 }
 
