@@ -99,10 +99,12 @@ fn the_stack_under_the_first_signal_is_asked_for_before_the_clock_is_gone_by() {
     let end = unwinder.unwind_through(&memory, &start, &places, &pieces, &mut frames);
     assert!(matches!(end, End::NeedMore { .. }), "{end:?}");
     assert_eq!((pcs(&frames), unwinder.trampolines()), (vec![HANDLER, TRAMPOLINE, CLOCK], 1));
+    assert!(!unwinder.went_around());
     assert_eq!(unwinder.signal_stack(&pieces[0]), Some(SYSTEM));
     // Where it is not to be had even so, the runtime knows the way.
     let end = unwinder.unwind_through(&memory, &start, &places, &pieces, &mut frames);
     assert_eq!((end, pcs(&frames)), (End::Bottom, vec![HANDLER, TRAMPOLINE, CLOCK, FIRST + CALL]));
+    assert!(unwinder.went_around());
 }
 
 #[test]

@@ -98,6 +98,8 @@ pub struct Unwinder {
     guest: Option<Rc<dyn Guest>>,
     /// The first address of the last walk that is in no known mapping, 0 = all are.
     unknown: u64,
+    /// Whether the last walk went around frames.
+    went_around: bool,
 }
 
 impl std::fmt::Debug for Unwinder {
@@ -161,6 +163,12 @@ impl Unwinder {
     /// The first address of the last walk that is in no known mapping, 0 = all are in one.
     pub fn unknown(&self) -> u64 {
         self.unknown
+    }
+
+    /// Whether the last walk could not leave the vDSO by its frames, and went on where the runtime says: those between are
+    /// not there.
+    pub fn went_around(&self) -> bool {
+        self.went_around
     }
 
     /// How many signal trampolines have been met: with a new one, [`Unwinder::signal_stack`] finds more.
@@ -245,7 +253,7 @@ impl Unwinder {
         frames: &mut Vec<NativeFrame>,
     ) -> End {
         frames.clear();
-        self.unknown = 0;
+        (self.unknown, self.went_around) = (0, false);
         self.budget = MAX_FOLLOWED;
         let trampolines = self.trampolines.len();
         let guest = self.guest.clone();
@@ -258,7 +266,10 @@ impl Unwinder {
                 Err(end @ End::NeedMore { .. }) if self.trampolines.len() > trampolines => return end,
                 // Out of the vDSO the runtime knows the way.
                 Err(end) => match walk.as_mut().filter(|_| end != End::Bottom).and_then(Walk::clock) {
-                    Some(registers) => Frame { registers, exact: false, guessed: false },
+                    Some(registers) => {
+                        self.went_around = true;
+                        Frame { registers, exact: false, guessed: false }
+                    }
                     None => return end,
                 },
             };

@@ -119,6 +119,11 @@ impl Native {
         self.go_ids.clear();
     }
 
+    /// Whether the last walk lacks frames of the way out of the vDSO.
+    pub fn went_around(&self) -> bool {
+        self.unwinder.went_around()
+    }
+
     /// How many addresses had a rule already.
     pub fn rule_cache(&self) -> Cache {
         self.unwinder.looks()

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::native::{Fit, NOT_COPIED, Walked};
+use super::native::{Fit, NOT_COPIED, Native, Walked};
 use super::{Sample, Subject};
 use crate::error::ReadError;
 use crate::memory::Snapshot;
@@ -114,7 +114,12 @@ impl Subject {
             _ => State::Sleeping,
         };
         let waits = scratch.syscall >= 0 && state != State::Runnable;
-        if !waits && matches!(scratch.walked, Some(Walked::Cut(_))) {
+        let short = match scratch.walked {
+            Some(Walked::Cut(_)) => true,
+            Some(Walked::Complete) => self.native.as_ref().is_some_and(Native::went_around),
+            _ => false,
+        };
+        if !waits && short {
             // Only waiting for a core, in a system call or not: a stop breaks nothing, and tells all registers.
             return false;
         }
