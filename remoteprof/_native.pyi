@@ -1,7 +1,10 @@
 """The native side: reading targets, and the sampler process. Integers cross in bulk, strings once a window."""
 
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any, Literal, TypedDict
+
+from remoteprof.profile.model import Location, Sample
 
 ADD_CAPABILITY: str
 """What gives a container the right to trace: the lines for Docker and Kubernetes."""
@@ -368,6 +371,12 @@ def symbolize_pe(
     """Names of the code at `offsets` from the base of the module that is loaded from the PE file at `path` and begins,
     in memory, with `head` (its headers): whether there is debug information; and for each offset what symbolize() tells
     as lines. Raises ValueError for what is no PE file for x86-64, or not the one that is mapped; OSError."""
+
+def weigh(
+    samples: Iterable[Sample], column: int, functions_of: Callable[[Location], list[int]]
+) -> tuple[list[int], list[int]]:
+    """What each function took in a column of values, by its number: by itself, and with all that it called.
+    `functions_of` numbers those of a location, the innermost first, and is asked once for each."""
 
 def build_id(source: int | bytes) -> str:
     """The GNU build id, in hex, of an ELF file of any kind (an open descriptor, or its bytes); "" = none. Reads headers

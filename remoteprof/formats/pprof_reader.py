@@ -163,17 +163,19 @@ class _Reader:
         width, located = len(profile.sample_types), self._locations.__getitem__
         if not width and part.sample:
             raise Malformed("it has samples, and no sample types")
-        size = 0
+        size, last = 0, max(self._locations, default=0)
         for of in part.sample:
             values = list(of.value)
             if len(values) != width:
                 raise Malformed(f"a sample with {len(values)} values for {width} types")
+            # Once: what is read of a message's field is made anew each time.
+            numbers = list(of.location_id)
             try:
-                stack = tuple(map(located, of.location_id))
+                stack = tuple(map(located, numbers))
             except KeyError as error:
                 raise Malformed(f"it refers to location {error}, which is not in it") from None
-            if max(of.location_id, default=0) > self._met:
-                self._meet(of.location_id)
+            if self._met < last and max(numbers, default=0) > self._met:
+                self._meet(numbers)
             labels = tuple(map(self._label, of.label))
             size += len(stack) + len(labels)
             profile.samples.append(Sample(stack, values, labels))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
+from remoteprof import _native
 from remoteprof.errors import UsageError
 from remoteprof.profile.identity import EMPTY, FunctionId, Identities
 
 if TYPE_CHECKING:
-    from remoteprof.profile.model import Profile
+    from remoteprof.profile.model import Location, Profile
 
 
 class Row(NamedTuple):
@@ -37,41 +37,18 @@ def column_of(profile: Profile, sample_type: str | None = None) -> int:
 
 def weigh(profile: Profile, column: int) -> dict[FunctionId, tuple[int, int]]:
     """Function → (flat, cumulative) of a column."""
-    identities = Identities()
-    functions: list[FunctionId] = [EMPTY]
-    numbers: dict[FunctionId, int] = {EMPTY: 0}
-    # Location → its functions as numbers, which hash faster: the innermost first.
-    known: dict[int, tuple[int, ...]] = {}
-    flat, cumulative = [0], [0]
-    empty = False
-    for sample in profile.samples:
-        value = sample.values[column]
-        if not value:
-            continue
-        places = sample.locations
-        try:
-            through = set(chain.from_iterable(map(known.__getitem__, map(id, places))))
-        except KeyError:
-            for location in places:
-                found = identities.of(location)
-                for function in found:
-                    if function not in numbers:
-                        numbers[function] = len(functions)
-                        functions.append(function)
-                        flat.append(0)
-                        cumulative.append(0)
-                known[id(location)] = tuple(numbers[function] for function in found)
-            through = set(chain.from_iterable(map(known.__getitem__, map(id, places))))
-        if places:
-            flat[known[id(places[0])][0]] += value
-            for number in through:
-                cumulative[number] += value
-        else:
-            empty = True
-            flat[0] += value
-            cumulative[0] += value
-    rows = zip(functions, zip(flat, cumulative, strict=True), strict=True)
-    return dict(row for row in rows if empty or row[0] is not EMPTY)
+    identities, numbers = Identities(), dict[FunctionId, int]()
+
+    def functions_of(location: Location) -> list[int]:
+        return [numbers.setdefault(function, len(numbers)) for function in identities.of(location)]
+
+    flat, cumulative = _native.weigh(profile.samples, column, functions_of)
+    weights = dict(zip(numbers, zip(flat, cumulative, strict=True), strict=True))
+    empty = [sample.values[column] for sample in profile.samples if not sample.locations]
+    if any(empty):
+        own, all_of_it = weights.get(EMPTY, (0, 0))
+        weights[EMPTY] = (own + sum(empty), all_of_it + sum(empty))
+    return weights
 
 
 def top(profile: Profile, count: int | None = None, sample_type: str | None = None) -> list[Row]:

@@ -222,6 +222,21 @@ def test_an_inlined_call_is_a_function_too():
     assert [(row.function.name, row.flat, row.cumulative) for row in rows] == [("in", 2, 2), ("out", 0, 2)]
 
 
+def test_a_function_counts_once_in_a_stack_however_often_it_is_there():
+    again, large = Location([Line(Function("a"), 1)]), 1 << 62
+    stack = (again, Location([Line(Function("b")), Line(Function("a"), 2)]), again, Location([Line(Function("main"))]))
+    empty = Location([Line(Function("[empty]"))])
+    samples = [Sample(stack, [large]), Sample(stack[1:], [large]), Sample(stack[::-1], [-3]), Sample(stack, [0])]
+    rows = Profile([COUNT], [*samples, Sample((), [7]), Sample((), [-2]), Sample((empty, stack[3]), [9])]).top()
+    assert {row.function.name: (row.flat, row.cumulative) for row in rows} == {
+        "a": (large, 2 * large - 3),
+        "b": (large, 2 * large - 3),
+        "main": (-3, 2 * large - 3 + 9),
+        "[empty]": (14, 14),
+    }
+    assert Profile([COUNT], [Sample((stack[3],), [0])]).top() == []
+
+
 def test_parts_of_a_profile():
     thread = Label("thread", "worker-1")
     profile = simple({"a main": 1, "b main": 2, ("c", thread): 4, ("c", Label("id", 7)): 8})

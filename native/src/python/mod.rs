@@ -17,6 +17,7 @@ mod stream;
 #[cfg(unix)]
 mod symbols;
 mod target;
+mod weigh;
 #[cfg(windows)]
 mod windows;
 
@@ -58,6 +59,7 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<link::Link>()?;
     module.add_function(wrap_pyfunction!(link::check_pattern, module)?)?;
     module.add_function(wrap_pyfunction!(pe_symbols::symbolize_pe, module)?)?;
+    module.add_function(wrap_pyfunction!(weigh::weigh, module)?)?;
     system_functions(module)
 }
 
