@@ -151,6 +151,12 @@ def wait_until(true: Callable[[], object], what: str, patience: float = PATIENCE
         time.sleep(0.005)
 
 
+def sleeps(pid: int) -> bool:
+    """Whether the process is in a system call that waits for time to pass: all that it needs is loaded."""
+    numbers = ("35", "230")  # nanosleep, clock_nanosleep
+    return Path(f"/proc/{pid}/syscall").read_text(encoding="ascii").split()[0] in numbers
+
+
 def gone(pid: int) -> bool:
     """No process, or one that only waits to be reaped."""
     try:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.targets import sleeps, wait_until
 
 FAKE = Path(__file__).parent / "fake" / "_native.py"
 ROOT = Path(__file__).parents[2]
@@ -68,6 +69,7 @@ def remoteprof(start):
 def target():
     """A process that sleeps."""
     process = subprocess.Popen(["sleep", "1000"])
+    wait_until(lambda: sleeps(process.pid), "a process that sleeps")
     yield process
     process.kill()
     process.wait()

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support.targets import sleeps, wait_until
 
 from remoteprof.modules import FAKE, Line, Module, Reader, kept, parse_lines, parse_maps
 from remoteprof.modules.elf import BadElf, build_id_of_file, build_id_of_image
@@ -97,6 +98,7 @@ def copy(tmp_path):
     program = tmp_path / "a program"
     shutil.copy(shutil.which("sleep"), program)
     process = subprocess.Popen([program, "1000"])
+    wait_until(lambda: sleeps(process.pid), "a program that sleeps")
     yield program, process.pid
     process.kill()
     process.wait()
