@@ -22,6 +22,7 @@ from typing import Any
 
 import bench_go
 import bench_native
+import bench_profile
 import bench_threads
 import psutil
 from bench_tools import TARGET_CORE, TOOLS, Tool
@@ -230,12 +231,14 @@ def main() -> None:
         result["native"] = bench_native.rows(directory)
         result["threads"] = bench_threads.rows(directory)
         result["go"] = bench_go.rows(directory)
+        result["profile"] = bench_profile.rows(directory)
         if given.long:
             result["memory"] = memory_over_time(directory, 10)
     print(table(rows))
     print(bench_native.table(result["native"]))
     print(bench_threads.table(result["threads"]))
     print(bench_go.table(result["go"]))
+    print(bench_profile.table(result["profile"]))
     if given.long:
         print(f"memory over ten minutes: {result['memory']['growth_bytes'] / 2**20:+.2f} MiB")
     given.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -86,6 +86,8 @@ class Encoder:
         self._empty = 0
         self._functions: dict[str, int] = {}
         self._known: dict[int, _Known] = {}
+        # Address → id, of those locations that stand for it alone.
+        self._alone: dict[int, int] = {}
         self._expansions: dict[int, Expansion] = {}
         self._deck = Deck()
         count, cpu = (
@@ -164,6 +166,10 @@ class Encoder:
         return found
 
     def _locations(self, stack: Sequence[int]) -> list[int]:
+        # All were met before, and none can go into the deck: what the loop would come to.
+        found = list(map(self._alone.get, stack))
+        if None not in found:
+            return found  # type: ignore[return-value]
         deck, numbers, position = self._deck, list[int](), 0
         while position < len(stack):
             address = stack[position]
@@ -200,6 +206,8 @@ class Encoder:
         address = deck.addresses[0]
         number = len(self._known) + 1
         self._known[address] = _Known(number, len(deck.addresses), deck.first)
+        if len(deck.addresses) == 1:
+            self._alone[address] = number
         location = pb.Location(id=number)
         if address != LOST:
             location.address = _inside(address)
