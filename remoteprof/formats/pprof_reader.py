@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from operator import eq
 from typing import TypeVar
 
@@ -44,11 +46,25 @@ def parse(content: bytes, *, signed: bool = False) -> Profile:
             content = inflate(content, MAX_FILE)
         if len(content) > MAX_FILE:
             too_large(MAX_FILE)
-        return _Reader(content, signed).profile()
+        with _uncollected():
+            return _Reader(content, signed).profile()
     except Malformed as error:
         raise RemoteprofError(f"not a pprof profile: {error.message}", error.hint) from None
     except DecodeError:
         raise RemoteprofError("not a pprof profile") from None
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Nothing that is made here is garbage: to look for it again and again takes a fifth of the time."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 class _Reader:
