@@ -149,10 +149,10 @@ pub struct Stats {
 
 impl Stats {
     /// A walk ended short of the bottom.
-    pub fn count_cut(&mut self, reason: &str) {
+    pub fn count_cut(&mut self, reason: &str, times: u64) {
         match self.cut.iter_mut().find(|(known, _)| known == reason) {
-            Some((_, count)) => *count += 1,
-            None => self.cut.push((reason.to_string(), 1)),
+            Some((_, count)) => *count += times,
+            None => self.cut.push((reason.to_string(), times)),
         }
     }
 }

@@ -96,3 +96,51 @@ def test_a_crowd_that_sleeps_on_and_moves(tmp_path: Path) -> None:
     assert all(counts["before"] and counts["after"] for counts in seen.values()), seen
     looks = recording.stats["caches"]["sleeping stacks"]
     assert looks["hits"] > 5 * looks["misses"] > 0
+
+
+WORKERS = 70
+POOL = """
+import sys, threading, time
+turns = [threading.Event() for _ in range(int(sys.argv[1]))]
+done = threading.Semaphore(0)
+def work():
+    end = time.thread_time() + 0.15
+    while time.thread_time() < end:
+        sum(range(500))
+def worker(turn):
+    while True:
+        turn.wait()
+        turn.clear()
+        work()
+        done.release()
+for turn in turns:
+    threading.Thread(target=worker, args=(turn,), daemon=True).start()
+print("ready", flush=True)
+sys.stdin.readline()
+for turn in turns:
+    turn.set()
+    done.acquire()
+print("done", flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_work_that_goes_round_in_a_crowd_is_met(tmp_path: Path) -> None:
+    """Each thread works once, after a long sleep, and is not looked at in each tick until then."""
+    path, numbers = tmp_path / "out.pb.gz", tmp_path / "out.json"
+    with started([sys.executable, "-c", POOL, str(WORKERS)]) as target:
+        recorder = cli.begin("attach", target.pid, "-d", "1h", "-o", path, "--stats", numbers)
+        sampling(recorder)
+        target.send("\n")
+        assert target.line() == "done"
+        recorder.send_signal(signal.SIGTERM)
+        output, errors = recorder.communicate(timeout=PATIENCE)
+        assert target.finish() == ""
+    recording = cli.read_recording(cli.Result(recorder.returncode, output, errors), path, numbers)
+    assert stats.faults(recording.stats, recording.profile) == []
+    assert stats.cpu_fault(recording.stats) == ""
+    samples = [sample for sample in recording.profile.samples if "work" in sample.names()]
+    met = {sample.labels["thread_id"] for sample in samples if sample.values["samples"]}
+    assert len(met) > 0.9 * WORKERS, len(met)
+    looks = recording.stats["caches"]["sleeping stacks"]
+    assert looks["hits"] > 5 * looks["misses"] > 0

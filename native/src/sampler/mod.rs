@@ -20,6 +20,7 @@ mod cut;
 mod follow;
 mod goroutines;
 mod known;
+pub mod long_sleep;
 mod node;
 pub mod pace;
 mod pattern;

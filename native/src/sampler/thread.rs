@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::long_sleep::LongSleep;
 use crate::tables::{StackId, State};
 use crate::target::os::ThreadView;
 use crate::target::thread::{Look, Schedstat};
@@ -83,6 +84,8 @@ pub struct Thread {
     pub collided_since: u64,
     /// Its stack while it sleeps.
     pub asleep: Option<Asleep>,
+    /// How long it sleeps, and the ticks of it that are not counted yet.
+    pub long_sleep: LongSleep,
     /// Its native stack.
     pub stack: ThreadStack,
 }
@@ -104,6 +107,7 @@ impl Thread {
             rest: false,
             collided_since: 0,
             asleep: None,
+            long_sleep: LongSleep::default(),
             stack: ThreadStack::default(),
         }
     }

@@ -23,6 +23,7 @@ mod end;
 #[path = "follow_windows.rs"]
 mod follow;
 mod known;
+pub mod long_sleep;
 pub mod pace;
 mod pattern;
 mod shown;

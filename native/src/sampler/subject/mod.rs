@@ -19,6 +19,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::known::KnownStacks;
+use super::long_sleep::Watch;
 use super::thread::{Outcome, Thread, may_keep};
 use crate::protocol::Options;
 use crate::runtime::cpython::CPython;
@@ -126,6 +127,7 @@ pub struct Subject {
     locals: locals::ReadLocals,
     /// Stacks of sleeping threads: still good, or read.
     asleep: Cache,
+    watch: Watch,
     notes: Vec<String>,
     /// Figures of the caches at the end of the last window.
     caches_before: Vec<(String, Cache)>,
@@ -192,6 +194,7 @@ impl Subject {
             known: KnownStacks::default(),
             locals: locals::ReadLocals::default(),
             asleep: Cache::default(),
+            watch: Watch::default(),
             notes: Vec::new(),
             caches_before: Vec::new(),
             windows: 0,
@@ -281,10 +284,16 @@ impl Subject {
 
     /// Counts a stack of a thread.
     pub fn count(&mut self, tid: u32, sample: Sample) {
+        self.count_ticks(tid, sample, 1);
+    }
+
+    /// The same, where it was that of so many ticks, the last of them at `sample.now`.
+    pub(in crate::sampler) fn count_ticks(&mut self, tid: u32, sample: Sample, ticks: u64) {
         let Sample { stack, outcome, now, since, ran, holds_gil, state, labels } = sample;
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let wall = now.saturating_sub(thread.last_sample);
-        let mut values = Values { samples: 1 + thread.carried, cpu: 0, wall, gil: if holds_gil { wall } else { 0 } };
+        let mut values =
+            Values { samples: ticks + thread.carried, cpu: 0, wall, gil: if holds_gil { wall } else { 0 } };
         if let Some(line) = ran {
             thread.cpu_seen = thread.cpu_seen.max(line.run_ns);
             values.cpu = thread.cpu_seen - thread.cpu_mark;
@@ -295,20 +304,20 @@ impl Subject {
         let time = if self.times { self.started_unix + since.saturating_sub(self.started) } else { 0 };
         self.tables.count(RowKey { thread: thread.row, stack, state, time, labels }, values);
         let stats = &mut self.stats;
-        stats.samples += 1;
+        stats.samples += ticks;
         stats.cpu_ns_sampled += values.cpu;
         match outcome {
             Outcome::Read { cut, unmatched } => {
-                stats.unmatched += u64::from(unmatched);
+                stats.unmatched += ticks * u64::from(unmatched);
                 match cut {
-                    None => stats.complete += 1,
+                    None => stats.complete += ticks,
                     Some(reason) => {
-                        stats.truncated += 1;
-                        stats.count_cut(reason);
+                        stats.truncated += ticks;
+                        stats.count_cut(reason, ticks);
                     }
                 }
             }
-            Outcome::Unreadable => stats.unreadable += 1,
+            Outcome::Unreadable => stats.unreadable += ticks,
         }
         if stats.first_sample_ns == 0 {
             stats.first_sample_ns = sys::monotonic_ns();

@@ -4,7 +4,6 @@ use super::Subject;
 use super::tick::CLOSE_LOOKS;
 use crate::error::Error;
 use crate::runtime::cpython::CPython;
-use crate::sampler::thread::ThreadStack;
 use crate::target::{Mapping, sys};
 
 /// First and longest wait between two attempts to find a runtime.
@@ -96,8 +95,10 @@ impl Subject {
                 native.forget_program();
             }
             self.golang.forget();
+            let tids: Vec<u32> = self.threads.keys().copied().collect();
+            tids.into_iter().for_each(|tid| self.count_owed(tid));
             for thread in self.threads.values_mut() {
-                (thread.asleep, thread.stack) = (None, ThreadStack::default());
+                (thread.asleep, thread.stack, thread.long_sleep) = Default::default();
             }
             (self.runtime_attempts, self.runtime_maps, self.open_wait, self.next_open) = (0, 0, OPEN_WAIT_NS.0, now);
         }

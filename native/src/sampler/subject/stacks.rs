@@ -68,9 +68,19 @@ impl Default for Scratch {
 impl Subject {
     /// Counts the stack of a thread that has not run since that was read; false if it has.
     pub(super) fn sleeps_on(&mut self, tid: u32, now: u64, line: Schedstat) -> bool {
-        let asleep = self.threads.get(&tid).and_then(|thread| thread.asleep);
-        let Some(asleep) = asleep.filter(|asleep| asleep.line == line) else { return false };
-        self.count_asleep(tid, now, asleep);
+        let Some(thread) = self.threads.get_mut(&tid) else { return false };
+        let Some(asleep) = thread.asleep else { return false };
+        if asleep.line != line {
+            if thread.long_sleep.ended(now, asleep.since) {
+                self.watch.met_late(now);
+            }
+            return false;
+        }
+        self.executing |= os::EXECS.contains(&asleep.call);
+        if cfg!(unix) && !self.executing {
+            thread.long_sleep.goes_on(now, asleep.since, tid);
+        }
+        self.count_asleep(tid, now, asleep, 1);
         true
     }
 

@@ -83,6 +83,7 @@ impl Subject {
 
     /// A thread has ended: what it left goes to `gone` and `[unsampled]`.
     pub fn end_thread(&mut self, tid: u32) {
+        self.count_owed(tid);
         let Some(thread) = self.threads.remove(&tid) else { return };
         self.stats.pending_ticks -= thread.carried;
         self.stats.gone += thread.carried + u64::from(thread.in_flight);

@@ -31,7 +31,14 @@ impl Subject {
             self.carry(tid);
             return Found::Done;
         }
+        if turns > 1 && !self.watch.is_on(now) && thread.long_sleep.puts_off(now) {
+            self.stats.thread_ticks += 1;
+            return Found::Done;
+        }
+        self.count_owed(tid);
+        let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
         if !closely
+            && self.idle
             && let Some(line) = thread.schedstat()
             && self.sleeps_on(tid, now, line)
         {
@@ -77,7 +84,11 @@ impl Subject {
         }
         self.stats.thread_ticks += 1;
         let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
-        thread.asleep = None;
+        if let Some(asleep) = thread.asleep.take()
+            && thread.long_sleep.ended(now, asleep.since)
+        {
+            self.watch.met_late(now);
+        }
         if std::mem::take(&mut thread.rest) {
             self.carry(tid);
             return Found::Done;
@@ -85,13 +96,24 @@ impl Subject {
         Found::Running
     }
 
-    /// Counts a thread that has not run since its stack was read.
-    pub(super) fn count_asleep(&mut self, tid: u32, now: u64, asleep: Asleep) {
-        let Asleep { stack, outcome, holds_gil, state, since, labels, call, .. } = asleep;
-        self.executing |= os::EXECS.contains(&call);
-        self.asleep.count(true);
-        self.count(tid, Sample { stack, outcome, now, since, ran: None, holds_gil, state, labels });
+    /// Counts a thread that has not run since its stack was read, in one tick or more.
+    pub(super) fn count_asleep(&mut self, tid: u32, now: u64, asleep: Asleep, ticks: u64) {
+        let Asleep { stack, outcome, holds_gil, state, since, labels, .. } = asleep;
+        self.asleep.hits += ticks;
+        self.count_ticks(tid, Sample { stack, outcome, now, since, ran: None, holds_gil, state, labels }, ticks);
         self.forget_collision(tid);
+    }
+
+    /// Counts the ticks in which a thread that has slept for long was not looked at. What it did in the last of them, if it
+    /// has run since, is not known; before, it slept.
+    pub(super) fn count_owed(&mut self, tid: u32) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        let (owed, last) = thread.long_sleep.take();
+        match thread.asleep {
+            _ if owed == 0 => {}
+            Some(asleep) => self.count_asleep(tid, last, asleep, owed),
+            None => self.stats.gone += owed,
+        }
     }
 
     /// A sleeping thread needs no stop; whether another tracer still is in the way only matters once one was.
