@@ -21,9 +21,11 @@ if TYPE_CHECKING:
 
 
 def pytest_configure() -> None:
-    """Tests, and the programs that they start, see Ctrl-C as from a terminal, also where a shell started us in the
-    background and with it ignored."""
+    """Tests, and the programs that they start, see Ctrl-C and the end of a terminal as from one, also where a shell
+    started us in the background and with them ignored."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(params=VERSIONS)

@@ -7,20 +7,15 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from support.targets import wait_until
 
 from remoteprof.cli import cli
 from remoteprof.cli.launch import CannotRun, find_program
 from remoteprof.profile import Profile
-
-
-def wait_for(condition):
-    while not condition():
-        time.sleep(0.01)
 
 
 def lines(text):
@@ -66,7 +61,10 @@ def test_a_signal_ends_a_recording_and_the_profile_is_written(start, target, tmp
     process = start("attach", target.pid, "-d", "1h")
     status = Path(f"/proc/{process.pid}/status")
     # The last that a recording catches; Python itself catches SIGINT alone.
-    wait_for(lambda: int(re.search("SigCgt:\t(.*)", status.read_text())[1], 16) >> (signal.SIGHUP - 1) & 1)
+    caught = re.compile("SigCgt:\t(.*)")
+    wait_until(
+        lambda: int(caught.search(status.read_text())[1], 16) >> (signal.SIGHUP - 1) & 1, "a recording that catches"
+    )
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     assert (process.returncode, [one.suffix for one in tmp_path.iterdir()]) == (0, [".gz"])
@@ -202,7 +200,7 @@ def test_a_duration_ends_the_recording_of_run_and_not_cmd(start, tmp_path):
     process = start(
         "run", "-d", "0.1", "-o", "x.pb.gz", "--", "sh", "-c", "read line; echo $line; exit 3", stdin=subprocess.PIPE
     )
-    wait_for((tmp_path / "x.pb.gz").exists)
+    wait_until((tmp_path / "x.pb.gz").exists, "a profile")
     out, err = process.communicate("more\n")
     assert (process.returncode, out) == (3, "more\n")
     assert "open it: " in lines(err)[-1]
