@@ -156,9 +156,14 @@ pub struct Entry {
 
 impl Subject {
     /// A process that has just been opened.
-    pub fn new(process: Process, launched: bool) -> Self {
+    pub fn new(mut process: Process, launched: bool) -> Self {
+        let image = if launched { None } else { process.image() };
+        if image.is_some() {
+            // It may have begun another program since it was opened: what is known of it must not be older than its image.
+            process.reopen();
+        }
         Subject {
-            image: if launched { None } else { process.image() },
+            image,
             process,
             launched,
             root: true,
