@@ -118,7 +118,7 @@ class Records:
             data = words if isinstance(words, array) and words.typecode == "Q" else array("Q", words)
         except (OverflowError, TypeError):
             raise self._error("malformed profile", "a word that is no 64-bit number") from None
-        raw, counts = data.tobytes(), self._counts
+        view = memoryview(data)
         left = len(data)
         tag = 0
         if not self.period:
@@ -131,8 +131,7 @@ class Records:
             self.period = MAX_RATE // data[2]
             left -= _HEADER
             tag = 1
-            self._word, self._record = _HEADER, 1
-        most = MAX_INT64 // self.period
+            self._advance(_HEADER)
         while left:
             start = len(data) - left
             if left < _HEADER or data[start] > left:
@@ -140,19 +139,10 @@ class Records:
             length = data[start]
             if length < _HEADER or (tags is not None and tag >= len(tags)):
                 raise self._error("malformed profile")
-            count, key = data[start + 2], raw[8 * (start + _HEADER) : 8 * (start + length)]
-            labels: _Labels = tuple(sorted(named.items())) if tags and (named := tags[tag]) else ()
-            entry = key, labels
-            # The loop that matters: most records have a stack that is known.
-            if entry in counts and count and key and self._total + count <= most:
-                counts[entry] += count
-                self._total += count
-            else:
-                self._count(count, key, labels)
+            self._count(data[start + 2], view[start + _HEADER : start + length], tags[tag] if tags else None)
             tag += 1
             left -= length
-            self._word += length
-            self._record += 1
+            self._advance(length)
         if tags is not None and tag < len(tags):
             raise self._error("mismatched profile records and tags")
 
@@ -177,18 +167,24 @@ class Records:
     def _error(self, problem: str, detail: str = "") -> RecordError:
         return RecordError(problem, self._record, self._word, detail)
 
-    def _count(self, count: int, key: bytes, labels: _Labels) -> None:
-        if count == 0 and len(key) == 8:
-            [count] = array("Q", key)
+    def _advance(self, length: int) -> None:
+        self._word += length
+        self._record += 1
+
+    def _count(self, count: int, stack: memoryview, tag: Mapping[str, str] | None) -> None:
+        key = stack.tobytes()
+        if count == 0 and len(stack) == 1:
+            count = stack[0]
             key = b""  # an empty stack is b"\0": no number of whole words either
             lost = count
         else:
             key = key or b"\0"
             lost = 0
-        if self._total + count > MAX_INT64 // self.period:
+        if (self._total + count) * self.period > MAX_INT64:
             raise self._error("profile overflow", "the sum does not fit into 64 bits")
         self._total += count
         self.lost += lost
+        labels: _Labels = tuple(sorted(tag.items())) if tag else ()
         before = self._counts.get((key, labels))
         self._counts[key, labels] = count + (before or 0)
         if before is None:
