@@ -60,10 +60,10 @@ pub fn weigh<'py>(
         let sample = sample?;
         let value = sample.getattr(intern!(py, "values"))?.get_item(column)?;
         let value = value.extract::<i64>().map(i128::from).or_else(|_| value.extract::<i128>())?;
-        let locations = sample.getattr(intern!(py, "locations"))?.cast_into::<PyTuple>()?;
         if value == 0 {
             continue;
         }
+        let locations = sample.getattr(intern!(py, "locations"))?.cast_into::<PyTuple>()?;
         let mut leaf = true;
         for location in locations.iter_borrowed() {
             let (from, to) = weights.functions(&location, functions_of)?;

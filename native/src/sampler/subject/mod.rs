@@ -127,6 +127,7 @@ pub struct Subject {
     locals: locals::ReadLocals,
     /// Stacks of sleeping threads: still good, or read.
     asleep: Cache,
+    /// Whether threads that sleep for long are looked at in each tick.
     watch: Watch,
     notes: Vec<String>,
     /// Figures of the caches at the end of the last window.
@@ -293,7 +294,7 @@ impl Subject {
     }
 
     /// The same, where it was that of so many ticks, the last of them at `sample.now`.
-    pub(in crate::sampler) fn count_ticks(&mut self, tid: u32, sample: Sample, ticks: u64) {
+    fn count_ticks(&mut self, tid: u32, sample: Sample, ticks: u64) {
         let Sample { stack, outcome, now, since, ran, holds_gil, state, labels } = sample;
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let wall = now.saturating_sub(thread.last_sample);

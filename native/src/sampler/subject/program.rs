@@ -95,8 +95,7 @@ impl Subject {
                 native.forget_program();
             }
             self.golang.forget();
-            let tids: Vec<u32> = self.threads.keys().copied().collect();
-            tids.into_iter().for_each(|tid| self.count_owed(tid));
+            self.count_all_owed();
             for thread in self.threads.values_mut() {
                 (thread.asleep, thread.stack, thread.long_sleep) = Default::default();
             }

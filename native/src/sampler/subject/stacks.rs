@@ -71,13 +71,12 @@ impl Subject {
         let Some(thread) = self.threads.get_mut(&tid) else { return false };
         let Some(asleep) = thread.asleep else { return false };
         if asleep.line != line {
-            if thread.long_sleep.ended(now, asleep.since) {
-                self.watch.met_late(now);
-            }
+            self.end_sleep(tid, now);
             return false;
         }
-        self.executing |= os::EXECS.contains(&asleep.call);
-        if cfg!(unix) && !self.executing {
+        let executes = os::EXECS.contains(&asleep.call);
+        self.executing |= executes;
+        if cfg!(unix) && !executes {
             thread.long_sleep.goes_on(now, asleep.since, tid);
         }
         self.count_asleep(tid, now, asleep, 1);

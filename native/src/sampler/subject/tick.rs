@@ -83,12 +83,8 @@ impl Subject {
             }
         }
         self.stats.thread_ticks += 1;
+        self.end_sleep(tid, now);
         let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
-        if let Some(asleep) = thread.asleep.take()
-            && thread.long_sleep.ended(now, asleep.since)
-        {
-            self.watch.met_late(now);
-        }
         if std::mem::take(&mut thread.rest) {
             self.carry(tid);
             return Found::Done;
@@ -104,6 +100,16 @@ impl Subject {
         self.forget_collision(tid);
     }
 
+    /// The thread has run since its stack was read, if one was: that is no longer good.
+    pub(super) fn end_sleep(&mut self, tid: u32, now: u64) {
+        if let Some(thread) = self.threads.get_mut(&tid)
+            && let Some(asleep) = thread.asleep.take()
+            && thread.long_sleep.ended(now, asleep.since)
+        {
+            self.watch.met_late(now);
+        }
+    }
+
     /// Counts the ticks in which a thread that has slept for long was not looked at. What it did in the last of them, if it
     /// has run since, is not known; before, it slept.
     pub(super) fn count_owed(&mut self, tid: u32) {
@@ -114,6 +120,12 @@ impl Subject {
             Some(asleep) => self.count_asleep(tid, last, asleep, owed),
             None => self.stats.gone += owed,
         }
+    }
+
+    /// The same of all threads.
+    pub(super) fn count_all_owed(&mut self) {
+        let tids: Vec<u32> = self.threads.keys().copied().collect();
+        tids.into_iter().for_each(|tid| self.count_owed(tid));
     }
 
     /// A sleeping thread needs no stop; whether another tracer still is in the way only matters once one was.

@@ -80,8 +80,7 @@ impl Subject {
     /// the ticks that wait for a stack: they belong to the window in which it comes.
     pub fn cut(&mut self, now: u64, shown: &Shown) -> Batch {
         self.cpu_last = self.process_cpu().max(self.cpu_last).max(shown.cpu);
-        let tids: Vec<u32> = self.threads.keys().copied().collect();
-        tids.into_iter().for_each(|tid| self.count_owed(tid));
+        self.count_all_owed();
         let waiting: u64 = self.threads.values().map(|thread| thread.carried).sum();
         let in_flight = self.threads.values().filter(|thread| thread.in_flight).count() as u64;
         self.stats.pending_ticks -= waiting;
