@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 from support import cli, pprof, stats
+from support.recorder import woken
 from support.shell import INTERRUPT, SUSPEND, Terminal, shell
 from support.targets import gone, proc_status, thread_states, wait_until
 
@@ -41,10 +42,17 @@ def begin(terminal: Terminal, directory: Path, times: int, *options: str) -> int
     return int(terminal.wait_for(" ."))
 
 
+def sampled(supervisor: int) -> None:
+    """Wait until the sampler has ticked some times from now."""
+    before = woken(supervisor)
+    wait_until(lambda: woken(supervisor) > before + 50, "a sampler at work")
+
+
 def test_ctrl_c_is_for_the_command(tmp_path: Path) -> None:
     """One that goes on after it is recorded on; one that ends has its profile, and its status."""
     with shell(tmp_path) as terminal:
-        begin(terminal, tmp_path, 1)
+        supervisor = psutil.Process(begin(terminal, tmp_path, 1)).ppid()
+        sampled(supervisor)
         terminal.type(INTERRUPT)
         terminal.wait_for("interrupted 1")
         assert "not profiled" not in terminal.wait_for("status 7 .")
@@ -115,6 +123,7 @@ def test_stopped_from_the_start_of_a_background_job(tmp_path: Path) -> None:
         assert sampler.status() != psutil.STATUS_STOPPED, "what it has stopped is not the sampler"
         terminal.type("fg\n")
         terminal.wait_for("head -n 1")
+        sampled(supervisor.pid)
         terminal.type("hello there\n")
         terminal.wait_for("hello there")
         terminal.type("echo status $? .\n")

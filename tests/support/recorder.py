@@ -17,7 +17,8 @@ def processes(pid: int) -> list[int]:
     return []
 
 
-def _wakeups(pid: int) -> int:
+def woken(pid: int) -> int:
+    """How often what is below the supervisor `pid` has woken: the sampler, and a command that it runs."""
     with contextlib.suppress(psutil.NoSuchProcess):
         return sum(child.num_ctx_switches().voluntary for child in psutil.Process(pid).children(recursive=True))
     return 0
@@ -28,14 +29,14 @@ def sampling(recorder: subprocess.Popen[str], wakeups: int = 300) -> None:
 
     def ticking() -> bool:
         assert recorder.poll() is None, f"the recording ended, with {recorder.returncode}: {recorder.communicate()}"
-        return _wakeups(recorder.pid) > wakeups
+        return woken(recorder.pid) > wakeups
 
     wait_until(ticking, "a sampler at work")
 
 
 def sampling_on(recorder: subprocess.Popen[str], more: int = 100) -> None:
     """Wait until the sampler has gone on for so many wake-ups from now."""
-    sampling(recorder, _wakeups(recorder.pid) + more)
+    sampling(recorder, woken(recorder.pid) + more)
 
 
 def all_gone(pids: list[int]) -> bool:
