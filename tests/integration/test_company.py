@@ -118,9 +118,8 @@ def test_a_debugger_that_comes_later(stopped: bool, tmp_path: Path) -> None:
             pytest.fail("strace never came to it")
         sampling_on(recorder)
         recorder.send_signal(signal.SIGTERM)
-        output, errors = recorder.communicate(timeout=PATIENCE)
+        recording = cli.ended(recorder, path, numbers)
         assert untouched(target.pid)
-    recording = cli.read_recording(cli.Result(recorder.returncode, output, errors), path, numbers)
     assert stats.faults(recording.stats, recording.profile) == []
     assert recording.stats["collisions"] > 0 and recording.stats["complete"] > 0
     assert "[unreadable: traced by another]" in recording.profile.functions()
@@ -183,10 +182,9 @@ def test_an_exec_that_takes_its_time(call: str, tmp_path: Path) -> None:
             sampling_on(recorder)
             files.send("go\n")
             assert target.process.wait(PATIENCE) == 0
-            output, errors = recorder.communicate(timeout=PATIENCE)
+            recording = cli.ended(recorder, path, numbers)
         finally:
             other.kill()
-    recording = cli.read_recording(cli.Result(recorder.returncode, output, errors), path, numbers)
     assert stats.faults(recording.stats, recording.profile) == []
     assert recording.profile.with_function("busy", "cpu") > 0
     assert any(name.startswith("work_") for name in recording.profile.functions())

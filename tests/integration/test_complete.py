@@ -91,8 +91,7 @@ def test_a_signal_ends_the_recording_and_writes_it(name: str, tmp_path: Path) ->
         recorder = cli.begin("attach", target.pid, "-d", "1h", "-r", 1000, "-o", path, "--stats", numbers)
         sampling(recorder)
         recorder.send_signal(getattr(signal, name))
-        stdout, stderr = recorder.communicate(timeout=60)
-    recording = cli.read_recording(cli.Result(recorder.returncode, stdout, stderr), path, numbers)
+        recording = cli.ended(recorder, path, numbers)
     assert stats.faults(recording.stats, recording.profile) == []
     assert recording.profile.with_function("main", "samples") > 0
-    assert stdout == ""
+    assert recording.result.stdout == ""

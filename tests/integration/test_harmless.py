@@ -108,8 +108,7 @@ def test_own_signals_still_break_waits(kind: int, name: str, waits: Path, tmp_pa
         target.send("go\n")
         assert int(target.line(patience=300)) == rounds, name
         recorder.send_signal(signal.SIGTERM)
-        stdout, stderr = recorder.communicate(timeout=60)
-    recording = cli.read_recording(cli.Result(recorder.returncode, stdout, stderr), path, numbers)
+        recording = cli.ended(recorder, path, numbers)
     assert recording.stats["pause_us"]["count"] > 20, "nothing was stopped: the test shows nothing"
 
 

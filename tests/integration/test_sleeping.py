@@ -9,7 +9,7 @@ from pathlib import Path
 
 from support import cli, stats
 from support.recorder import sampling, sampling_on
-from support.targets import PATIENCE, compiled, started, thread_states, wait_until
+from support.targets import compiled, started, thread_states, wait_until
 
 CALLS = {
     "main": {"[syscall: pause]"},
@@ -50,6 +50,22 @@ def test_sleeping_threads(tmp_path: Path) -> None:
         assert seen[function] in dumped.stdout, dumped.stdout
 
 
+def recorded(source: str, threads: int, done: str, folder: Path) -> cli.Recording:
+    """The recording of a crowd of threads: let go once it is sampled, and recorded on when it has said `done`."""
+    path, numbers = folder / "out.pb.gz", folder / "out.json"
+    with started([sys.executable, "-c", source, str(threads)]) as target:
+        recorder = cli.begin("attach", target.pid, "-d", "1h", "-o", path, "--stats", numbers)
+        sampling(recorder)
+        target.send("\n")
+        assert target.line() == done
+        sampling_on(recorder)
+        recorder.send_signal(signal.SIGTERM)
+        recording = cli.ended(recorder, path, numbers)
+        assert target.finish() == ""
+    assert stats.faults(recording.stats, recording.profile) == []
+    return recording
+
+
 CROWD = 200
 MOVES = """
 import sys, threading
@@ -76,18 +92,7 @@ sys.stdin.readline()
 
 def test_a_crowd_that_sleeps_on_and_moves(tmp_path: Path) -> None:
     """Nearly all of its ticks need no look at a stack, but each thread's one move is seen."""
-    path, numbers = tmp_path / "out.pb.gz", tmp_path / "out.json"
-    with started([sys.executable, "-c", MOVES, str(CROWD)]) as target:
-        recorder = cli.begin("attach", target.pid, "-d", "1h", "-o", path, "--stats", numbers)
-        sampling(recorder)
-        target.send("\n")
-        assert target.line() == "moved"
-        sampling_on(recorder)
-        recorder.send_signal(signal.SIGTERM)
-        output, errors = recorder.communicate(timeout=PATIENCE)
-        assert target.finish() == ""
-    recording = cli.read_recording(cli.Result(recorder.returncode, output, errors), path, numbers)
-    assert stats.faults(recording.stats, recording.profile) == []
+    recording = recorded(MOVES, CROWD, "moved", tmp_path)
     seen: dict[int, dict[str, int]] = defaultdict(lambda: {"before": 0, "after": 0})
     for sample in recording.profile.samples:
         for name in {"before", "after"}.intersection(sample.names()):
@@ -127,17 +132,7 @@ sys.stdin.readline()
 
 def test_work_that_goes_round_in_a_crowd_is_met(tmp_path: Path) -> None:
     """Each thread works once, after a long sleep, and is not looked at in each tick until then."""
-    path, numbers = tmp_path / "out.pb.gz", tmp_path / "out.json"
-    with started([sys.executable, "-c", POOL, str(WORKERS)]) as target:
-        recorder = cli.begin("attach", target.pid, "-d", "1h", "-o", path, "--stats", numbers)
-        sampling(recorder)
-        target.send("\n")
-        assert target.line() == "done"
-        recorder.send_signal(signal.SIGTERM)
-        output, errors = recorder.communicate(timeout=PATIENCE)
-        assert target.finish() == ""
-    recording = cli.read_recording(cli.Result(recorder.returncode, output, errors), path, numbers)
-    assert stats.faults(recording.stats, recording.profile) == []
+    recording = recorded(POOL, WORKERS, "done", tmp_path)
     assert stats.cpu_fault(recording.stats) == ""
     samples = [sample for sample in recording.profile.samples if "work" in sample.names()]
     met = {sample.labels["thread_id"] for sample in samples if sample.values["samples"]}

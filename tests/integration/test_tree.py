@@ -217,11 +217,10 @@ def test_attach(options: tuple[str, ...], tmp_path: Path) -> None:
         target.send("\n")
         one, two = map(int, target.line().split())
         recorder.send_signal(signal.SIGTERM)
-        stdout, stderr = recorder.communicate(timeout=PATIENCE)
+        recording = cli.ended(recorder, path, numbers)
         assert proc_status(one)["TracerPid"] == "0"
         target.finish()
         assert target.process.returncode == 0
-    recording = cli.read_recording(cli.Result(recorder.returncode, stdout, stderr), path, numbers)
     assert faults(recording) == []
     if not options:
         assert labels(recording, "pid") == {target.pid}

@@ -66,6 +66,12 @@ def begin(*arguments: object, **options: Any) -> subprocess.Popen[str]:
     return subprocess.Popen([str(COMMAND), *(str(argument) for argument in arguments)], **options)
 
 
+def ended(recorder: subprocess.Popen[str], path: Path, stats: Path) -> Recording:
+    """What a remoteprof that `begin` started has recorded, once it has ended."""
+    output, errors = recorder.communicate(timeout=PATIENCE)
+    return read_recording(Result(recorder.returncode, output, errors), path, stats)
+
+
 def read_recording(result: Result, path: Path, stats: Path) -> Recording:
     assert result.status == 0, f"exit {result.status}\n{result.stdout}\n{result.stderr}"
     assert path.exists(), f"no profile was written\n{result.stderr}"
