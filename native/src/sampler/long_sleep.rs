@@ -1,7 +1,8 @@
-//! Threads that sleep for long, where there are many: not each tick asks whether they still do.
+//! Threads that sleep on: their ticks are counted together, and where there are many that sleep for long, not each tick
+//! asks whether they still do.
 
 /// A thread may go without a look for one part in this many of the time that it has slept for.
-const SHARE: u64 = 64;
+const SHARE: u64 = 32;
 /// The longest time without a look, nanoseconds.
 const MAX_NS: u64 = 100_000_000;
 /// How many times longer than ever before it must have slept: one that wakes now and then is looked at in each tick, so
@@ -17,11 +18,11 @@ pub struct LongSleep {
     longest: u64,
     /// When it is looked at next, nanoseconds; 0 = in the next tick.
     due: u64,
-    /// Ticks since it was looked at.
+    /// Ticks that are still to be counted.
     owed: u64,
     /// When the last of these was, nanoseconds.
     last: u64,
-    /// Whether there were any before the look that is under way.
+    /// Whether it was not looked at in that one.
     late: bool,
 }
 
@@ -55,17 +56,18 @@ impl LongSleep {
         if now >= self.due {
             return false;
         }
-        (self.owed, self.last) = (self.owed + 1, now);
+        (self.owed, self.last, self.late) = (self.owed + 1, now, true);
         true
     }
 
-    /// It was found asleep at `now`, and is since `since`. `seed`: threads with others are looked at in other ticks.
+    /// The tick at `now` found it asleep; it is since `since`. That tick is owed, too. `seed`: threads with others are
+    /// looked at in other ticks.
     pub fn goes_on(&mut self, now: u64, since: u64, seed: u32) {
         let slept = now.saturating_sub(since);
-        (self.due, self.late) = (0, false);
+        (self.owed, self.last, self.late, self.due) = (self.owed + 1, now, false, 0);
         if slept / LONGER > self.longest {
             let most = (slept / SHARE).min(MAX_NS);
-            self.due = now + most - most / 2 * u64::from(seed % 64) / 64;
+            self.due = now + most - most / 8 * u64::from(seed % 64) / 64;
         }
     }
 
@@ -76,9 +78,13 @@ impl LongSleep {
         std::mem::take(&mut self.late)
     }
 
+    /// It is to be looked at in the next tick.
+    pub fn is_watched(&mut self) {
+        self.due = 0;
+    }
+
     /// The ticks that are owed, and when the last one was; from now on none are.
     pub fn take(&mut self) -> (u64, u64) {
-        self.late |= self.owed > 0;
         (std::mem::take(&mut self.owed), self.last)
     }
 }
@@ -89,17 +95,18 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// The ticks, 100 in a second, at which a thread is looked at while it sleeps from `begin` to `end`, and how many of the
-    /// others were owed at a look.
+    /// The ticks, 100 in a second, at which a thread is looked at while it sleeps from `begin` to `end`, and how many are
+    /// counted in the end.
     fn looks(sleep: &mut LongSleep, begin: u64, end: u64) -> (Vec<u64>, u64) {
-        let (mut seen, mut owed) = (Vec::new(), 0);
+        let mut seen = Vec::new();
         for now in (begin..end).step_by(10_000_000) {
             if !sleep.puts_off(now) {
-                owed += sleep.take().0;
                 sleep.goes_on(now, begin, 0);
                 seen.push(now);
             }
         }
+        let (owed, last) = sleep.take();
+        assert_eq!((sleep.take().0, last), (0, end - 10_000_000));
         (seen, owed)
     }
 
@@ -109,11 +116,13 @@ mod tests {
         let (seen, owed) = looks(&mut sleep, SECOND, 61 * SECOND);
         assert!(seen.windows(2).all(|two| two[1] - two[0] <= ((two[0] - SECOND) / SHARE).min(MAX_NS) + 10_000_000));
         assert!((600..1_000).contains(&seen.len()), "{}", seen.len());
-        let (left, last) = sleep.take();
-        assert_eq!((seen.len() as u64 + owed + left, last), (6_000, 61 * SECOND - 10_000_000));
-        assert_eq!(sleep.take().0, 0);
-        assert!(sleep.ended(61 * SECOND, SECOND), "met late");
-        assert!(!sleep.ended(61 * SECOND, SECOND), "told once");
+        assert_eq!(owed, 6_000);
+        sleep.goes_on(61 * SECOND, SECOND, 0);
+        assert!(!sleep.ended(61 * SECOND, SECOND), "it was looked at");
+        let mut sleep = LongSleep::default();
+        sleep.goes_on(61 * SECOND, 0, 0);
+        assert!(sleep.puts_off(61 * SECOND + 1) && sleep.ended(62 * SECOND, 0), "met late");
+        assert!(!sleep.ended(62 * SECOND, 0), "told once");
     }
 
     #[test]
@@ -123,12 +132,7 @@ mod tests {
         for turn in 0..20 {
             let end = begin + (3 + turn % 3) * SECOND;
             let (seen, owed) = looks(&mut sleep, begin, end);
-            assert_eq!(
-                (seen.len() == ((end - begin) / 10_000_000) as usize, owed == 0),
-                (turn > 0, turn > 0),
-                "{turn}"
-            );
-            sleep.take();
+            assert_eq!((seen.len() as u64 == owed, owed), (turn > 0, (end - begin) / 10_000_000), "{turn}");
             sleep.ended(end, begin);
             begin = end;
         }

@@ -34,7 +34,7 @@ pub mod watchdog;
 use begin::not_python;
 use pace::Pace;
 pub use pattern::pattern;
-use subject::{Found, Scratch, Subject};
+use subject::{Scratch, Subject};
 
 /// The longest that the work on one thread, or on what concerns a whole process, may take.
 const LONGEST_NS: u64 = 3_000_000_000;
@@ -208,7 +208,7 @@ impl Sampler {
                 },
                 Command::Start(options) => self.start(options)?,
                 Command::Progress => {
-                    let samples: u64 = self.subjects.iter().map(|subject| subject.stats.samples).sum();
+                    let samples: u64 = self.subjects.iter_mut().map(Subject::samples).sum();
                     let p99 = self.subjects.iter().map(|subject| subject.stats.pause.quantile(0.99)).max();
                     let (before, longest) = (self.delivered.samples, self.delivered.pause_p99);
                     let pause_p99_ns = p99.unwrap_or(0).max(longest);
@@ -246,18 +246,7 @@ impl Sampler {
             subject.stats.late_ticks += u64::from(is_late);
             subject.begin_round(now, crowd, open_until);
             let from = self.queue.len();
-            self.queue.extend(subject.threads.keys().map(|&tid| (index, tid)));
-            let mut keep = from;
-            for at in from..self.queue.len() {
-                let (_, tid) = self.queue[at];
-                // One read that blocks is what ends us, not a round of many threads on a busy machine.
-                watchdog::busy(sys::monotonic_ns());
-                if subject.tick_thread(tid, now, &mut self.scratch) == Found::Running {
-                    self.queue[keep] = (index, tid);
-                    keep += 1;
-                }
-            }
-            self.queue.truncate(keep);
+            subject.tick_threads(index, now, &mut self.queue, &mut self.scratch);
             if subject.executing {
                 self.queue.drain(from..).for_each(|(_, tid)| subject.carry(tid));
             }

@@ -35,7 +35,7 @@ pub mod watchdog;
 
 use pace::Pace;
 pub use pattern::pattern;
-use subject::{Entry, Found, NOT_COPIED, Sample, Scratch, Subject, TORN, Walked};
+use subject::{Entry, NOT_COPIED, Sample, Scratch, Subject, TORN, Walked};
 use thread::Asleep;
 
 /// The longest that the work on one thread, or on what concerns a whole process, may take: who is suspended is waited
@@ -187,7 +187,7 @@ impl<W: Write> Sampler<W> {
             }
             Command::Start(options) => self.start(options),
             Command::Progress => {
-                let samples: u64 = self.subjects.iter().map(|subject| subject.stats.samples).sum();
+                let samples: u64 = self.subjects.iter_mut().map(Subject::samples).sum();
                 let p99 = self.subjects.iter().map(|subject| subject.stats.pause.quantile(0.99)).max();
                 let (before, longest) = self.delivered;
                 let pause_p99_ns = p99.unwrap_or(0).max(longest);
@@ -285,14 +285,7 @@ impl<W: Write> Sampler<W> {
             }
             subject.stats.late_ticks += u64::from(is_late);
             subject.begin_round(now, crowd, u64::MAX);
-            let tids: Vec<u32> = subject.threads.keys().copied().collect();
-            for tid in tids {
-                // One read that blocks is what ends us, not a round of many threads on a busy machine.
-                watchdog::busy(sys::monotonic_ns());
-                if subject.tick_thread(tid, now, &mut self.scratch) == Found::Running {
-                    self.queue.push((index, tid));
-                }
-            }
+            subject.tick_threads(index, now, &mut self.queue, &mut self.scratch);
         }
         let nonblocking = self.options.as_ref().is_some_and(|options| options.nonblocking);
         let queue = std::mem::take(&mut self.queue);

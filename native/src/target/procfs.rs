@@ -3,7 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::fd::AsRawFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::thread::{Look, Schedstat};
 use super::{Mapping, sys};
@@ -119,9 +119,9 @@ pub fn list_processes() -> Vec<u32> {
     pids
 }
 
-/// The state letter of a thread. Its own file: in that of a process the figures of all threads are added up.
+/// The state letter of a thread.
 pub fn state_letter(tid: u32) -> Option<u8> {
-    parse_stat(&fs::read(format!("/proc/{tid}/task/{tid}/stat")).ok()?).map(|stat| stat.state)
+    read_stat(tid).ok().map(|stat| stat.state)
 }
 
 /// The process that traces a thread, 0 = none.
@@ -136,10 +136,17 @@ pub fn thread_name(pid: u32, tid: u32) -> String {
         .unwrap_or_default()
 }
 
-/// Reads `/proc/PID/stat`.
+/// The `stat` of a process or a thread. That of the thread: for `/proc/PID/stat` the kernel adds up the figures of all
+/// threads, of which none is used.
 pub fn read_stat(pid: u32) -> io::Result<Stat> {
-    parse_stat(&fs::read(format!("/proc/{pid}/stat"))?)
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "stat does not parse"))
+    read_stat_file(Path::new(&format!("/proc/{pid}/task/{pid}/stat")))
+}
+
+fn read_stat_file(path: &Path) -> io::Result<Stat> {
+    // 52 numbers and a name of at most 64 bytes, which one read gives whole.
+    let mut text = [0; 2048];
+    let size = File::open(path)?.read(&mut text)?;
+    parse_stat(&text[..size]).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "stat does not parse"))
 }
 
 fn parse_stat(text: &[u8]) -> Option<Stat> {
@@ -238,8 +245,7 @@ impl ThreadFiles {
 
     /// Where there is no syscall file, or it may not be read: the state letter.
     fn look_at_state(&self) -> Look {
-        let Ok(text) = fs::read(self.syscall.path.with_file_name("stat")) else { return Look::Gone };
-        match parse_stat(&text).map_or(b'X', |stat| stat.state) {
+        match read_stat_file(&self.syscall.path.with_file_name("stat")).map_or(b'X', |stat| stat.state) {
             b'R' => Look::Running,
             b'Z' | b'X' => Look::Gone,
             _ => Look::Blocked { number: -1, sp: 0, pc: 0, arguments: [0; 6] },

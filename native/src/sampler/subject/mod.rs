@@ -43,7 +43,6 @@ use native::Native;
 pub use native::{NOT_COPIED, Walked};
 use stacks::PythonFrames;
 pub use stacks::{Scratch, TORN};
-pub use tick::Found;
 
 /// A stack that a thread was seen in.
 #[derive(Clone, Copy, Debug)]

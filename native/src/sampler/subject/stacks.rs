@@ -66,7 +66,7 @@ impl Default for Scratch {
 }
 
 impl Subject {
-    /// Counts the stack of a thread that has not run since that was read; false if it has.
+    /// Whether a thread has not run since its stack was read: that stack is to be counted once more then.
     pub(super) fn sleeps_on(&mut self, tid: u32, now: u64, line: Schedstat) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else { return false };
         let Some(asleep) = thread.asleep else { return false };
@@ -76,10 +76,10 @@ impl Subject {
         }
         let executes = os::EXECS.contains(&asleep.call);
         self.executing |= executes;
-        if cfg!(unix) && !executes {
-            thread.long_sleep.goes_on(now, asleep.since, tid);
+        thread.long_sleep.goes_on(now, asleep.since, tid);
+        if cfg!(windows) || executes {
+            thread.long_sleep.is_watched();
         }
-        self.count_asleep(tid, now, asleep, 1);
         true
     }
 

@@ -1,8 +1,10 @@
 //! What a tick does with one thread.
 
 use super::{Sample, Scratch, Subject};
-use crate::sampler::thread::Asleep;
+use crate::sampler::thread::{Asleep, Thread};
+use crate::sampler::watchdog;
 use crate::target::os;
+use crate::target::sys;
 use crate::target::thread::Look;
 use crate::unwind::Registers;
 
@@ -11,9 +13,12 @@ use crate::unwind::Registers;
 /// still counts as asleep then.
 pub(super) const CLOSE_LOOKS: usize = 64;
 
+/// The watchdog is told each time that so many threads were looked at.
+const GETS_ON: usize = 16;
+
 /// What a tick found a thread doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+enum Found {
     /// Dealt with.
     Done,
     /// It has to be stopped to be read.
@@ -21,22 +26,42 @@ pub enum Found {
 }
 
 impl Subject {
+    /// In how many rounds each sleeping thread is looked at closely once.
+    fn turns(&self) -> u64 {
+        1 + (self.threads.len() / CLOSE_LOOKS) as u64
+    }
+
+    /// The tick at `now` of all threads: those that have to be stopped are added to `queue`, as ones of the subject at
+    /// `index`. Those that have slept for long among many are left alone, and are owed it.
+    pub fn tick_threads(&mut self, index: usize, now: u64, queue: &mut Vec<(usize, u32)>, scratch: &mut Scratch) {
+        let leaves = self.turns() > 1 && !self.watch.is_on(now);
+        let from = queue.len();
+        let looked_at = |thread: &mut Thread| thread.in_flight || !leaves || !thread.long_sleep.puts_off(now);
+        queue.extend(self.threads.iter_mut().filter_map(|(&tid, thread)| looked_at(thread).then_some((index, tid))));
+        self.stats.thread_ticks += (self.threads.len() - (queue.len() - from)) as u64;
+        let mut keep = from;
+        for at in from..queue.len() {
+            // One read that blocks is what ends us, not a round of many threads on a busy machine.
+            if (at - from).is_multiple_of(GETS_ON) {
+                watchdog::busy(sys::monotonic_ns());
+            }
+            if self.tick_thread(queue[at].1, now, scratch) == Found::Running {
+                queue[keep] = queue[at];
+                keep += 1;
+            }
+        }
+        queue.truncate(keep);
+    }
+
     /// The tick of one thread: reads it if it sleeps; says if it has to be stopped.
-    pub fn tick_thread(&mut self, tid: u32, now: u64, scratch: &mut Scratch) -> Found {
-        let turns = 1 + (self.threads.len() / CLOSE_LOOKS) as u64;
-        let closely = self.unopened || (u64::from(tid) + self.stats.ticks).is_multiple_of(turns);
+    fn tick_thread(&mut self, tid: u32, now: u64, scratch: &mut Scratch) -> Found {
+        let closely = self.unopened || (u64::from(tid) + self.stats.ticks).is_multiple_of(self.turns());
         let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
         if thread.in_flight {
             self.stats.thread_ticks += 1;
             self.carry(tid);
             return Found::Done;
         }
-        if turns > 1 && !self.watch.is_on(now) && thread.long_sleep.puts_off(now) {
-            self.stats.thread_ticks += 1;
-            return Found::Done;
-        }
-        self.count_owed(tid);
-        let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
         if !closely
             && self.idle
             && let Some(line) = thread.schedstat()
@@ -92,16 +117,9 @@ impl Subject {
         Found::Running
     }
 
-    /// Counts a thread that has not run since its stack was read, in one tick or more.
-    pub(super) fn count_asleep(&mut self, tid: u32, now: u64, asleep: Asleep, ticks: u64) {
-        let Asleep { stack, outcome, holds_gil, state, since, labels, .. } = asleep;
-        self.asleep.hits += ticks;
-        self.count_ticks(tid, Sample { stack, outcome, now, since, ran: None, holds_gil, state, labels }, ticks);
-        self.forget_collision(tid);
-    }
-
     /// The thread has run since its stack was read, if one was: that is no longer good.
     pub(super) fn end_sleep(&mut self, tid: u32, now: u64) {
+        self.count_owed(tid);
         if let Some(thread) = self.threads.get_mut(&tid)
             && let Some(asleep) = thread.asleep.take()
             && thread.long_sleep.ended(now, asleep.since)
@@ -110,19 +128,25 @@ impl Subject {
         }
     }
 
-    /// Counts the ticks in which a thread that has slept for long was not looked at. What it did in the last of them, if it
-    /// has run since, is not known; before, it slept.
+    /// Counts the ticks in which a thread slept on. Where it was not looked at in the last of them, and has run since, what
+    /// it did in these is not known; before, it slept.
     pub(super) fn count_owed(&mut self, tid: u32) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
         let (owed, last) = thread.long_sleep.take();
-        match thread.asleep {
-            _ if owed == 0 => {}
-            Some(asleep) => self.count_asleep(tid, last, asleep, owed),
-            None => self.stats.gone += owed,
-        }
+        let Some(asleep) = thread.asleep.filter(|_| owed > 0) else { return };
+        let Asleep { stack, outcome, holds_gil, state, since, labels, .. } = asleep;
+        self.asleep.hits += owed;
+        self.count_ticks(tid, Sample { stack, outcome, now: last, since, ran: None, holds_gil, state, labels }, owed);
+        self.forget_collision(tid);
     }
 
-    /// The same of all threads.
+    /// The samples of this window so far.
+    pub fn samples(&mut self) -> u64 {
+        self.count_all_owed();
+        self.stats.samples
+    }
+
+    /// Counts what is owed for all threads.
     pub(super) fn count_all_owed(&mut self) {
         let tids: Vec<u32> = self.threads.keys().copied().collect();
         tids.into_iter().for_each(|tid| self.count_owed(tid));
