@@ -78,8 +78,8 @@ impl LongSleep {
         std::mem::take(&mut self.late)
     }
 
-    /// It is to be looked at in the next tick.
-    pub fn is_watched(&mut self) {
+    /// It is to be looked at in the next tick all the same.
+    pub fn look_next(&mut self) {
         self.due = 0;
     }
 

@@ -66,7 +66,7 @@ impl Default for Scratch {
 }
 
 impl Subject {
-    /// Whether a thread has not run since its stack was read: that stack is to be counted once more then.
+    /// Whether a thread has not run since its stack was read; then this tick is owed it, too.
     pub(super) fn sleeps_on(&mut self, tid: u32, now: u64, line: Schedstat) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else { return false };
         let Some(asleep) = thread.asleep else { return false };
@@ -78,7 +78,7 @@ impl Subject {
         self.executing |= executes;
         thread.long_sleep.goes_on(now, asleep.since, tid);
         if cfg!(windows) || executes {
-            thread.long_sleep.is_watched();
+            thread.long_sleep.look_next();
         }
         true
     }
