@@ -76,8 +76,15 @@ class Running:
         ready, _, _ = select.select([self.process.stdout], [], [], patience)
         assert ready, f"no line came from {self.process.args!r}"
         line = self.process.stdout.readline()
-        assert line, f"{self.process.args!r} ended early, with status {self.process.poll()}"
+        assert line, self._end()
         return line.rstrip("\n")
+
+    def _end(self) -> str:
+        """How it ended, where its output has."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            _, errors = self.process.communicate(timeout=5)
+            return f"{self.process.args!r} ended early, with status {self.process.returncode}: {errors or ''}"
+        return f"{self.process.args!r} closed its output"
 
     def send(self, text: str) -> None:
         assert self.process.stdin is not None
