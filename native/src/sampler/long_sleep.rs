@@ -56,15 +56,24 @@ impl LongSleep {
         if now >= self.due {
             return false;
         }
-        (self.owed, self.last, self.late) = (self.owed + 1, now, true);
+        self.owe(now, true);
         true
     }
 
-    /// The tick at `now` found it asleep; it is since `since`. That tick is owed, too. `seed`: threads with others are
+    fn owe(&mut self, now: u64, late: bool) {
+        (self.owed, self.last, self.late) = (self.owed + 1, now, late);
+    }
+
+    /// The tick at `now` found it asleep: it is owed, too. The next one is a look.
+    pub fn goes_on(&mut self, now: u64) {
+        self.owe(now, false);
+        self.due = 0;
+    }
+
+    /// It was found asleep at `now`, is since `since`, and may be left alone for a while. `seed`: threads with others are
     /// looked at in other ticks.
-    pub fn goes_on(&mut self, now: u64, since: u64, seed: u32) {
+    pub fn rests(&mut self, now: u64, since: u64, seed: u32) {
         let slept = now.saturating_sub(since);
-        (self.owed, self.last, self.late, self.due) = (self.owed + 1, now, false, 0);
         if slept / LONGER > self.longest {
             let most = (slept / SHARE).min(MAX_NS);
             self.due = now + most - most / 8 * u64::from(seed % 64) / 64;
@@ -76,11 +85,6 @@ impl LongSleep {
         self.longest = self.longest.max(now.saturating_sub(since));
         self.due = 0;
         std::mem::take(&mut self.late)
-    }
-
-    /// It is to be looked at in the next tick all the same.
-    pub fn look_next(&mut self) {
-        self.due = 0;
     }
 
     /// The ticks that are owed, and when the last one was; from now on none are.
@@ -101,7 +105,8 @@ mod tests {
         let mut seen = Vec::new();
         for now in (begin..end).step_by(10_000_000) {
             if !sleep.puts_off(now) {
-                sleep.goes_on(now, begin, 0);
+                sleep.goes_on(now);
+                sleep.rests(now, begin, 0);
                 seen.push(now);
             }
         }
@@ -117,10 +122,10 @@ mod tests {
         assert!(seen.windows(2).all(|two| two[1] - two[0] <= ((two[0] - SECOND) / SHARE).min(MAX_NS) + 10_000_000));
         assert!((600..1_000).contains(&seen.len()), "{}", seen.len());
         assert_eq!(owed, 6_000);
-        sleep.goes_on(61 * SECOND, SECOND, 0);
+        sleep.goes_on(61 * SECOND);
         assert!(!sleep.ended(61 * SECOND, SECOND), "it was looked at");
         let mut sleep = LongSleep::default();
-        sleep.goes_on(61 * SECOND, 0, 0);
+        sleep.rests(61 * SECOND, 0, 0);
         assert!(sleep.puts_off(61 * SECOND + 1) && sleep.ended(62 * SECOND, 0), "met late");
         assert!(!sleep.ended(62 * SECOND, 0), "told once");
     }

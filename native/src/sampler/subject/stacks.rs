@@ -76,9 +76,9 @@ impl Subject {
         }
         let executes = os::EXECS.contains(&asleep.call);
         self.executing |= executes;
-        thread.long_sleep.goes_on(now, asleep.since, tid);
-        if cfg!(windows) || executes {
-            thread.long_sleep.look_next();
+        thread.long_sleep.goes_on(now);
+        if cfg!(unix) && !executes {
+            thread.long_sleep.rests(now, asleep.since, tid);
         }
         true
     }
