@@ -110,22 +110,27 @@ class Target:
 def target(version: str, script: Path, *arguments: object, ready: str = "ready") -> Iterator[Target]:
     """Runs a script until it has printed its pid and `ready`; ends it in the end."""
     arguments = (path_of(script), *arguments)
-    for again in (True, False):
-        # Errors go into a pipe too: wine 8 starts no Python that has a file for one of its streams.
-        with started(command(version, *arguments), ready="", env=environment(_SITE), stderr=subprocess.PIPE) as running:
-            try:
-                pid = int(running.line())
-            except AssertionError as error:
-                # Very seldom wine 8 ends a Python as soon as it starts it; nobody has looked at that one yet.
-                if not again or running.process.poll() is None:
-                    raise
-                warnings.warn(str(error), stacklevel=1)
-                continue
-            if ready:
-                line = running.line().rstrip("\r")
-                assert line == ready, line
-            yield Target(running, pid)
-            return
+    with contextlib.ExitStack() as stack:
+
+        def start() -> Running:
+            # Errors go into a pipe too: wine 8 starts no Python that has a file for one of its streams.
+            options = {"env": environment(_SITE), "stderr": subprocess.PIPE}
+            return stack.enter_context(started(command(version, *arguments), ready="", **options))
+
+        running = start()
+        try:
+            pid = int(running.line())
+        except AssertionError as error:
+            # Very seldom wine 8 ends a Python as soon as it starts it; nobody has looked at that one yet.
+            if running.process.poll() is None:
+                raise
+            warnings.warn(str(error), stacklevel=1)
+            running = start()
+            pid = int(running.line())
+        if ready:
+            line = running.line().rstrip("\r")
+            assert line == ready, line
+        yield Target(running, pid)
 
 
 @contextlib.contextmanager
