@@ -7,7 +7,6 @@ import functools
 import json
 import os
 import signal
-import statistics
 import struct
 import subprocess
 import sys
@@ -15,12 +14,15 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import bench_lost
 from bench_tools import TARGET_CORE, TOOL_CORE, Tool, run_tool
 from support import pprof
 from support.gobuild import build
 from support.targets import Running, started
+
+T = TypeVar("T")
 
 OURS = Tool("remoteprof")
 RATE = 1000
@@ -39,12 +41,12 @@ def _pinned(pid: int) -> None:
         os.sched_setaffinity(int(task.name), {TARGET_CORE})
 
 
-def _recorded(pid: int, output: Path, measure: Callable[[], float]) -> float:
-    """What is measured while the process is recorded."""
+def _recorded(pid: int, output: Path, measure: Callable[[int], T]) -> T:
+    """What is measured while the process is recorded; it is given the recorder's pid."""
     command = OURS.command(pid, RATE, 60, output)
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         time.sleep(STARTED)
-        found = measure()
+        found = measure(process.pid)
         process.send_signal(signal.SIGINT)
         process.wait()
     return found
@@ -62,27 +64,18 @@ def _pairs(alone: Callable[[], float], other: Callable[[], float]) -> list[tuple
     return found
 
 
-def _middle(values: list[float]) -> dict[str, float]:
-    """The median, and the middle half."""
-    low, middle, high = statistics.quantiles(values, n=4)
-    return {"median": middle, "low": low, "high": high}
-
-
 def slowdown(program: Path, directory: Path) -> dict[str, float]:
     """How much slower a busy program runs while it is recorded, in percent."""
     shared = directory / "rounds"
     shared.write_bytes(bytes(8))
 
-    def speed() -> float:
-        began, before = time.monotonic(), struct.unpack("Q", shared.read_bytes())[0]
-        time.sleep(WINDOW)
-        now = struct.unpack("Q", shared.read_bytes())[0]
-        return float(now - before) / (time.monotonic() - began)
+    def rounds() -> int:
+        return int(struct.unpack("Q", shared.read_bytes())[0])
 
     with started([program, "count", shared]) as target:
         _pinned(target.pid)
-        pairs = _pairs(speed, lambda: _recorded(target.pid, directory / "slow.pb.gz", speed))
-    return _middle([100 * (1 - during / alone) for alone, during in pairs])
+        found = _recorded(target.pid, directory / "slow.pb.gz", lambda tool: bench_lost.lost(tool, target.pid, rounds))
+    return bench_lost.middle(found)
 
 
 def latency(program: Path, directory: Path) -> dict[str, Any]:
@@ -107,11 +100,11 @@ def latency(program: Path, directory: Path) -> dict[str, Any]:
         ) as load,
     ):
         p99_alone = functools.partial(p99, load)
-        pairs = _pairs(p99_alone, lambda: _recorded(server.pid, directory / "late.pb.gz", p99_alone))
+        pairs = _pairs(p99_alone, lambda: _recorded(server.pid, directory / "late.pb.gz", lambda _: p99_alone()))
     return {
-        "alone_us": _middle([alone for alone, _ in pairs]),
-        "recorded_us": _middle([recorded for _, recorded in pairs]),
-        "quotient": _middle([recorded / alone for alone, recorded in pairs]),
+        "alone_us": bench_lost.middle([alone for alone, _ in pairs]),
+        "recorded_us": bench_lost.middle([recorded for _, recorded in pairs]),
+        "quotient": bench_lost.middle([recorded / alone for alone, recorded in pairs]),
     }
 
 
@@ -135,7 +128,7 @@ def own_cost(program: Path, directory: Path) -> dict[str, float]:
     pairs = _pairs(cpu, lambda: cpu(str(own)))
     # As many in each run: the work is the same.
     samples = pprof.load(own).total("samples")
-    return _middle([1e6 * (more - alone) / samples for alone, more in pairs])
+    return bench_lost.middle([1e6 * (more - alone) / samples for alone, more in pairs])
 
 
 def rows(directory: Path) -> dict[str, Any]:
@@ -152,19 +145,16 @@ def rows(directory: Path) -> dict[str, Any]:
 def table(found: dict[str, Any]) -> str:
     """For people."""
 
-    def text(values: dict[str, float], form: str) -> str:
-        return f"{values['median']:{form}} ({values['low']:{form}} to {values['high']:{form}})"
-
     p99 = found["p99"]
     return "\n".join(
         [
-            f"Go at {RATE} Hz: medians of {PAIRS} pairs, in brackets the middle half",
-            f"  slowdown %               {text(found['slowdown_percent'], '.2f')}",
-            f"  p99 of requests, alone   {text(p99['alone_us'], '.0f')} µs",
-            f"  p99 of requests          {text(p99['recorded_us'], '.0f')} µs",
-            f"  the one by the other     {text(p99['quotient'], '.3f')}",
+            f"Go at {RATE} Hz: medians of {PAIRS} pairs, of {bench_lost.TURNS} for the slowdown; (the middle half)",
+            f"  slowdown %               {bench_lost.text(found['slowdown_percent'], '.2f')}",
+            f"  p99 of requests, alone   {bench_lost.text(p99['alone_us'], '.0f')} µs",
+            f"  p99 of requests          {bench_lost.text(p99['recorded_us'], '.0f')} µs",
+            f"  the one by the other     {bench_lost.text(p99['quotient'], '.3f')}",
             f"  CPU µs/sample            {found['our_cpu_us_per_sample']:.1f}",
-            f"  of runtime/pprof         {text(found['own_cpu_us_per_sample'], '.1f')}",
+            f"  of runtime/pprof         {bench_lost.text(found['own_cpu_us_per_sample'], '.1f')}",
         ]
     )
 

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import statistics
 import struct
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import bench_go
+import bench_lost
 import bench_native
 import bench_profile
 import bench_threads
@@ -32,9 +32,10 @@ from support.targets import program, started
 RATES = (100, 1000)
 SHORT, LONG = 3, 9
 """Seconds of the two recordings whose difference gives the cost of a sample."""
-TURNS = 5
+TURNS = bench_lost.TURNS
 """Times that each tool's slowdown is measured."""
-WINDOW = 2.0
+STARTED = 1.5
+"""Seconds that a tool is left to start."""
 
 
 COUNTER = """
@@ -71,18 +72,6 @@ def counter(directory: Path) -> Iterator[tuple[int, Path]]:
         yield target.pid, shared
 
 
-def speed(shared: Path, seconds: float = WINDOW) -> float:
-    """Rounds a second."""
-
-    def read() -> tuple[float, int]:
-        return time.monotonic(), struct.unpack("Q", shared.read_bytes())[0]
-
-    start = read()
-    time.sleep(seconds)
-    end = read()
-    return float((end[1] - start[1]) / (end[0] - start[0]))
-
-
 def costs(tool: Tool, rate: int, directory: Path) -> dict[str, Any]:
     """Samples, CPU for each, memory, and start-up."""
     with counter(directory) as (pid, _):
@@ -102,22 +91,20 @@ def costs(tool: Tool, rate: int, directory: Path) -> dict[str, Any]:
     }
 
 
-def slowdowns(rate: int, directory: Path) -> dict[str, float]:
-    """How much slower the target is under each tool, in percent: the median of turns, each beside its own baseline."""
-    lost: dict[str, list[float]] = {tool.name: [] for tool in TOOLS}
+def slowdowns(rate: int, directory: Path) -> dict[str, dict[str, float]]:
+    """How much slower the target is under each tool, in percent."""
+    lost = {}
     with counter(directory) as (pid, shared):
-        for _ in range(TURNS):
-            for tool in TOOLS:
-                before = speed(shared)
-                command = tool.command(pid, rate, 30, directory / "slow.pb.gz")
-                with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-                    time.sleep(1.5)  # past the start-up
-                    during = speed(shared)
-                    process.send_signal(signal.SIGINT)
-                    process.wait()
-                after = speed(shared)
-                lost[tool.name].append(100 * (1 - during / ((before + after) / 2)))
-    return {name: statistics.median(values) for name, values in lost.items()}
+        for tool in TOOLS:
+            command = tool.command(pid, rate, 600, directory / "slow.pb.gz")
+            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+                time.sleep(STARTED)
+                lost[tool.name] = bench_lost.middle(
+                    bench_lost.lost(process.pid, pid, lambda: int(struct.unpack("Q", shared.read_bytes())[0]), TURNS)
+                )
+                process.send_signal(signal.SIGINT)
+                process.wait()
+    return lost
 
 
 def wrong_stacks(tool: Tool, rate: int, directory: Path) -> dict[str, float]:
@@ -206,13 +193,13 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--long", action="store_true", help="also memory over ten minutes")
-    parser.add_argument("--quick", action="store_true", help="one turn of slowdowns, 1,000 Hz only")
+    parser.add_argument("--quick", action="store_true", help="few turns of slowdowns, 1,000 Hz only")
     parser.add_argument("-o", "--output", default=".cache/bench.json", type=Path)
     given = parser.parse_args()
     global TURNS
     rates: tuple[int, ...] = RATES
     if given.quick:
-        TURNS, rates = 1, (1000,)
+        TURNS, rates = 10, (1000,)
     if (os.cpu_count() or 1) < 2:
         sys.exit("error: two cores are needed: one for the target, one for the tool")
     rows: list[dict[str, Any]] = []
@@ -221,7 +208,7 @@ def main() -> None:
         for rate in rates:
             lost = slowdowns(rate, directory)
             for tool in TOOLS:
-                row: dict[str, Any] = {"tool": tool.name, "rate": rate, "slowdown_percent": lost[tool.name]}
+                row: dict[str, Any] = {"tool": tool.name, "rate": rate, "slowdown_percent": lost[tool.name]["median"]}
                 row |= costs(tool, rate, directory)
                 row |= wrong_stacks(tool, rate, directory)
                 row["share_error_points"] = share_error(tool, rate, directory)

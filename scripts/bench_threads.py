@@ -3,6 +3,7 @@ and what the program loses."""
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import statistics
@@ -13,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import bench_lost
 import psutil
 from bench_tools import TARGET_CORE, TOOLS
 from support.targets import started
@@ -21,8 +23,10 @@ IDLE, BUSY = 1000, 4
 RATE = 100
 TURNS = 5
 """Times that each tool is measured, by turns."""
+SWITCHES = 40
+"""Times in each turn that what the program loses is measured."""
 SECONDS = 3.0
-"""How long each time, and its baseline."""
+"""How long its share of a core is measured each time."""
 STARTED = 1.5
 """Seconds that are left to a tool to start."""
 PROGRAM = """
@@ -52,13 +56,6 @@ def _rounds(shared: Path) -> int:
     return sum(struct.unpack(f"{BUSY}Q", shared.read_bytes()))
 
 
-def _speed(shared: Path) -> float:
-    """Rounds a second."""
-    began, before = time.monotonic(), _rounds(shared)
-    time.sleep(SECONDS)
-    return (_rounds(shared) - before) / (time.monotonic() - began)
-
-
 def _cpu(pid: int) -> float:
     """CPU seconds of a tool's processes so far."""
     tree = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
@@ -70,36 +67,38 @@ def rows(directory: Path) -> list[dict[str, Any]]:
     shared = directory / "rounds"
     shared.write_bytes(bytes(8 * BUSY))
     tools = [tool for tool in TOOLS if "--nonblocking" not in tool.options]
-    found: dict[str, list[tuple[float, float]]] = {tool.name: [] for tool in tools}
+    shares: dict[str, list[float]] = {tool.name: [] for tool in tools}
+    lost: dict[str, list[float]] = {tool.name: [] for tool in tools}
     with started([sys.executable, "-c", PROGRAM, shared, str(IDLE), str(BUSY)]) as target:
         for task in Path(f"/proc/{target.pid}/task").iterdir():
             os.sched_setaffinity(int(task.name), {TARGET_CORE})
         for _ in range(TURNS):
             for tool in tools:
-                before = _speed(shared)
-                command = tool.command(target.pid, RATE, 60, directory / "threads.out.pb.gz")
+                command = tool.command(target.pid, RATE, 600, directory / "threads.out.pb.gz")
                 with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                     time.sleep(STARTED)
                     cpu, began = _cpu(process.pid), time.monotonic()
-                    during = _speed(shared)
-                    share = (_cpu(process.pid) - cpu) / (time.monotonic() - began)
+                    time.sleep(SECONDS)
+                    shares[tool.name].append(100 * (_cpu(process.pid) - cpu) / (time.monotonic() - began))
+                    lost[tool.name] += bench_lost.lost(
+                        process.pid, target.pid, functools.partial(_rounds, shared), SWITCHES
+                    )
                     process.send_signal(signal.SIGINT)
                     process.wait()
-                after = _speed(shared)
-                found[tool.name].append((100 * share, 100 * (1 - during / ((before + after) / 2))))
     return [
         {
-            "tool": name,
-            "core_percent": statistics.median(share for share, _ in turns),
-            "slowdown_percent": statistics.median(lost for _, lost in turns),
+            "tool": tool.name,
+            "core_percent": statistics.median(shares[tool.name]),
+            "slowdown_percent": bench_lost.middle(lost[tool.name]),
         }
-        for name, turns in found.items()
+        for tool in tools
     ]
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """For people."""
-    lines = [f"{f'{IDLE} idle, {BUSY} busy threads':>28}  % of a core  slowdown %"]
+    lines = [f"{f'{IDLE} idle, {BUSY} busy threads':>28}  % of a core  slowdown % (middle half)"]
     for row in rows:
-        lines.append(f"{row['tool']:>28}  {row['core_percent']:11.1f}  {row['slowdown_percent']:10.1f}")
+        lost = bench_lost.text(row["slowdown_percent"], ".1f")
+        lines.append(f"{row['tool']:>28}  {row['core_percent']:11.1f}  {lost}")
     return "\n".join(lines)

@@ -11,7 +11,7 @@ from support import cli, stats
 from support.gobuild import build
 from support.targets import Running, started, wait_until
 
-SECONDS = 3600 if cli.LONG else 20
+SECONDS = 3600 if cli.LONG else 60
 RATE = 1000
 CLIENTS = 16
 

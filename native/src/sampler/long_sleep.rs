@@ -11,13 +11,41 @@ const LONGER: u64 = 4;
 /// For how long all threads of a process are looked at in each tick once one was met late, at first; nanoseconds.
 const FIRST_WATCH_NS: u64 = 10_000_000_000;
 
+/// A thread's place in the list that each tick goes through: small, since most of a crowd is left alone.
+#[derive(Clone, Copy, Debug)]
+pub struct Turn {
+    /// Whose it is.
+    pub tid: u32,
+    /// Ticks without a look since the last one.
+    left: u32,
+    /// When it is looked at next, nanoseconds; 0 = in the next tick.
+    due: u64,
+}
+
+impl Turn {
+    /// One that is looked at in the next tick.
+    pub fn new(tid: u32) -> Self {
+        Turn { tid, left: 0, due: 0 }
+    }
+
+    /// Whether the tick at `now` is a look; if it `leaves` alone those that are not due, it may not be.
+    pub fn comes(&mut self, now: u64, leaves: bool) -> bool {
+        let comes = !leaves || now >= self.due;
+        match comes {
+            true => self.due = 0,
+            false => self.left += 1,
+        }
+        comes
+    }
+}
+
 /// What is known of a thread's sleep, and its ticks that are still to be counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LongSleep {
-    /// The longest that has ended, nanoseconds.
+    /// The longest that has ended, nanoseconds; 0 = none has.
     longest: u64,
-    /// When it is looked at next, nanoseconds; 0 = in the next tick.
-    due: u64,
+    /// Until one has: how long it slept on the average before we came, nanoseconds.
+    usual: u64,
     /// Ticks that are still to be counted.
     owed: u64,
     /// When the last of these was, nanoseconds.
@@ -51,39 +79,40 @@ impl Watch {
 }
 
 impl LongSleep {
-    /// Whether a tick at `now` goes without a look; it is owed then.
-    pub fn puts_off(&mut self, now: u64) -> bool {
-        if now >= self.due {
-            return false;
+    /// Is owed the ticks without a look, of which the last was at `last`.
+    pub fn catch_up(&mut self, turn: &mut Turn, last: u64) {
+        if turn.left > 0 {
+            (self.owed, self.last, self.late) = (self.owed + u64::from(turn.left), last, true);
+            turn.left = 0;
         }
-        self.owe(now, true);
-        true
     }
 
-    fn owe(&mut self, now: u64, late: bool) {
-        (self.owed, self.last, self.late) = (self.owed + 1, now, late);
-    }
-
-    /// The tick at `now` found it asleep: it is owed, too. The next one is a look.
+    /// The tick at `now` found it asleep: it is owed, too.
     pub fn goes_on(&mut self, now: u64) {
-        self.owe(now, false);
-        self.due = 0;
+        (self.owed, self.last, self.late) = (self.owed + 1, now, false);
     }
 
-    /// It was found asleep at `now`, is since `since`, and may be left alone for a while. `seed`: threads with others are
-    /// looked at in other ticks.
-    pub fn rests(&mut self, now: u64, since: u64, seed: u32) {
-        let slept = now.saturating_sub(since);
+    /// Its stack was read, asleep; it has run so many times in its `age`, nanoseconds. Where it was not seen to wake yet, its
+    /// life so far tells for how long it sleeps.
+    pub fn lived(&mut self, age: u64, runs: u64) {
+        if self.longest == 0 {
+            self.usual = age / runs.saturating_add(1);
+        }
+    }
+
+    /// It was found asleep at `now`, is since `since`, and may be left alone for a while: others' turns come in other ticks.
+    pub fn rests(&self, turn: &mut Turn, now: u64, since: u64) {
+        let slept = now.saturating_sub(since).max(self.usual);
         if slept / LONGER > self.longest {
             let most = (slept / SHARE).min(MAX_NS);
-            self.due = now + most - most / 8 * u64::from(seed % 64) / 64;
+            turn.due = now + most - most / 8 * u64::from(turn.tid % 64) / 64;
         }
     }
 
     /// It has run since it fell asleep at `since`; whether that was met late.
     pub fn ended(&mut self, now: u64, since: u64) -> bool {
-        self.longest = self.longest.max(now.saturating_sub(since));
-        self.due = 0;
+        self.longest = self.longest.max(now.saturating_sub(since)).max(1);
+        self.usual = 0;
         std::mem::take(&mut self.late)
     }
 
@@ -102,14 +131,16 @@ mod tests {
     /// The ticks, 100 in a second, at which a thread is looked at while it sleeps from `begin` to `end`, and how many are
     /// counted in the end.
     fn looks(sleep: &mut LongSleep, begin: u64, end: u64) -> (Vec<u64>, u64) {
-        let mut seen = Vec::new();
+        let (mut seen, mut turn) = (Vec::new(), Turn::new(64));
         for now in (begin..end).step_by(10_000_000) {
-            if !sleep.puts_off(now) {
+            if turn.comes(now, true) {
+                sleep.catch_up(&mut turn, now - 10_000_000);
                 sleep.goes_on(now);
-                sleep.rests(now, begin, 0);
+                sleep.rests(&mut turn, now, begin);
                 seen.push(now);
             }
         }
+        sleep.catch_up(&mut turn, end - 10_000_000);
         let (owed, last) = sleep.take();
         assert_eq!((sleep.take().0, last), (0, end - 10_000_000));
         (seen, owed)
@@ -124,10 +155,31 @@ mod tests {
         assert_eq!(owed, 6_000);
         sleep.goes_on(61 * SECOND);
         assert!(!sleep.ended(61 * SECOND, SECOND), "it was looked at");
-        let mut sleep = LongSleep::default();
-        sleep.rests(61 * SECOND, 0, 0);
-        assert!(sleep.puts_off(61 * SECOND + 1) && sleep.ended(62 * SECOND, 0), "met late");
+        let (mut sleep, mut turn) = (LongSleep::default(), Turn::new(64));
+        sleep.rests(&mut turn, 61 * SECOND, 0);
+        assert!(!turn.comes(61 * SECOND + 1, true));
+        sleep.catch_up(&mut turn, 61 * SECOND + 1);
+        assert!(!turn.comes(61 * SECOND + 2, true), "what was counted changes nothing");
+        assert!(turn.comes(61 * SECOND + 3, false) && turn.comes(61 * SECOND + 4, true), "looked at once, it is due");
+        sleep.catch_up(&mut turn, 61 * SECOND + 2);
+        assert!(sleep.ended(62 * SECOND, 0), "met late");
         assert!(!sleep.ended(62 * SECOND, 0), "told once");
+    }
+
+    #[test]
+    fn its_life_so_far_tells_how_long_it_sleeps_until_it_is_seen_to_wake() {
+        let mut sleep = LongSleep::default();
+        sleep.lived(3_600 * SECOND, 99);
+        let (seen, owed) = looks(&mut sleep, SECOND, 2 * SECOND);
+        assert!((10..=13).contains(&seen.len()), "36 s on the average: {seen:?}");
+        assert_eq!(owed, 100);
+        sleep.ended(2 * SECOND, SECOND);
+        sleep.lived(3_600 * SECOND, 100);
+        let (seen, _) = looks(&mut sleep, 2 * SECOND, 3 * SECOND);
+        assert_eq!(seen.len(), 100, "it slept for a second");
+        let mut busy = LongSleep::default();
+        busy.lived(3_600 * SECOND, 3_600_000);
+        assert_eq!(looks(&mut busy, SECOND, 2 * SECOND).0, looks(&mut LongSleep::default(), SECOND, 2 * SECOND).0);
     }
 
     #[test]

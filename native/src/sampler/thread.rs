@@ -86,13 +86,15 @@ pub struct Thread {
     pub asleep: Option<Asleep>,
     /// How long it sleeps, and the ticks of it that are not counted yet.
     pub long_sleep: LongSleep,
+    /// Its place in the list of turns.
+    pub turn: usize,
     /// Its native stack.
     pub stack: ThreadStack,
 }
 
 impl Thread {
-    /// A thread first seen at `now` whose CPU time up to `cpu_mark` is not ours to count.
-    pub fn new(row: u32, files: ThreadView, cpu_mark: u64, now: u64) -> Self {
+    /// A thread first seen at `now` whose CPU time up to `cpu_mark` is not ours to count; `turn` is its place.
+    pub fn new(row: u32, files: ThreadView, cpu_mark: u64, now: u64, turn: usize) -> Self {
         if files.kept() {
             KEPT.fetch_add(ThreadView::DESCRIPTORS, Ordering::Relaxed);
         }
@@ -108,6 +110,7 @@ impl Thread {
             collided_since: 0,
             asleep: None,
             long_sleep: LongSleep::default(),
+            turn,
             stack: ThreadStack::default(),
         }
     }

@@ -19,7 +19,7 @@ use std::time::Duration;
 use rustc_hash::FxHashMap;
 
 use super::known::KnownStacks;
-use super::long_sleep::Watch;
+use super::long_sleep::{Turn, Watch};
 use super::thread::{Outcome, Thread, may_keep};
 use crate::protocol::Options;
 use crate::runtime::cpython::CPython;
@@ -95,6 +95,10 @@ pub struct Subject {
     pub unopened: bool,
     /// Its threads.
     pub threads: FxHashMap<u32, Thread>,
+    /// Which of them a tick looks at.
+    turns: Vec<Turn>,
+    /// When the last tick was, nanoseconds.
+    last_tick: u64,
     /// Its figures.
     pub stats: Stats,
     /// Whether ticks are counted.
@@ -174,6 +178,8 @@ impl Subject {
             left_alone: 0,
             unopened: false,
             threads: FxHashMap::default(),
+            turns: Vec::new(),
+            last_tick: 0,
             stats: Stats { attached_ns: sys::monotonic_ns(), ..Stats::default() },
             idle: true,
             times: false,

@@ -4,6 +4,7 @@ use super::Subject;
 use super::tick::CLOSE_LOOKS;
 use crate::error::Error;
 use crate::runtime::cpython::CPython;
+use crate::sampler::long_sleep::Turn;
 use crate::target::{Mapping, sys};
 
 /// First and longest wait between two attempts to find a runtime.
@@ -99,6 +100,7 @@ impl Subject {
             for thread in self.threads.values_mut() {
                 (thread.asleep, thread.stack, thread.long_sleep) = Default::default();
             }
+            self.turns.iter_mut().for_each(|turn| *turn = Turn::new(turn.tid));
             (self.runtime_attempts, self.runtime_maps, self.open_wait, self.next_open) = (0, 0, OPEN_WAIT_NS.0, now);
         }
         self.image = Some(image);

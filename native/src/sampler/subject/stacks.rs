@@ -76,9 +76,11 @@ impl Subject {
         }
         let executes = os::EXECS.contains(&asleep.call);
         self.executing |= executes;
+        let turn = &mut self.turns[thread.turn];
+        thread.long_sleep.catch_up(turn, self.last_tick);
         thread.long_sleep.goes_on(now);
         if cfg!(unix) && !executes {
-            thread.long_sleep.rests(now, asleep.since, tid);
+            thread.long_sleep.rests(turn, now, asleep.since);
         }
         true
     }
@@ -115,11 +117,12 @@ impl Subject {
         if scratch.locals.is_some() && !self.threads.get_mut(&tid).is_some_and(|thread| thread.still_asleep(line, at)) {
             return false;
         }
-        let state = match os::state_letter(tid) {
+        let (letter, age) = os::state_and_age(tid).unwrap_or((b'S', 0));
+        let state = match letter {
             // Stopped by another tracer: whose it is, or that it was only passing, comes out when it is to be stopped.
-            Some(b't') => return false,
-            Some(b'D') => State::Disk,
-            Some(b'R') => State::Runnable,
+            b't' => return false,
+            b'D' => State::Disk,
+            b'R' => State::Runnable,
             _ => State::Sleeping,
         };
         let waits = scratch.syscall >= 0 && state != State::Runnable;
@@ -142,6 +145,7 @@ impl Subject {
         if let Some(thread) = self.threads.get_mut(&tid).filter(|_| scratch.stack.end != End::PutOff) {
             let call = scratch.syscall;
             thread.asleep = Some(Asleep { line, stack, outcome, holds_gil, state, labels, call, since: now });
+            thread.long_sleep.lived(age, line.runs);
             self.asleep.count(false);
         }
         self.count(tid, Sample { stack, outcome, now, since: now, ran: None, holds_gil, state, labels });

@@ -1,6 +1,7 @@
 //! Which threads a process has.
 
 use super::{MIN_SCAN_NS, Subject};
+use crate::sampler::long_sleep::Turn;
 use crate::sampler::thread::{Thread, may_keep};
 use crate::target::os::{ThreadView, thread_name};
 use crate::target::sys;
@@ -52,7 +53,18 @@ impl Subject {
         let row = self.row(tid, thread_name(self.process.pid, tid));
         self.seen_threads += 1;
         let mark = if was_there { line.run_ns } else { 0 };
-        self.threads.insert(tid, Thread::new(row, files, mark, now));
+        self.threads.insert(tid, Thread::new(row, files, mark, now, self.turns.len()));
+        self.turns.push(Turn::new(tid));
+    }
+
+    /// A thread is no longer sampled.
+    pub(super) fn remove_thread(&mut self, tid: u32) -> Option<Thread> {
+        let thread = self.threads.remove(&tid)?;
+        self.turns.swap_remove(thread.turn);
+        if let Some(moved) = self.turns.get(thread.turn).and_then(|turn| self.threads.get_mut(&turn.tid)) {
+            moved.turn = thread.turn;
+        }
+        Some(thread)
     }
 
     pub(super) fn row(&mut self, tid: u32, name: String) -> u32 {
@@ -84,7 +96,7 @@ impl Subject {
     /// A thread has ended: what it left goes to `gone` and `[unsampled]`.
     pub fn end_thread(&mut self, tid: u32) {
         self.count_owed(tid);
-        let Some(thread) = self.threads.remove(&tid) else { return };
+        let Some(thread) = self.remove_thread(tid) else { return };
         self.stats.pending_ticks -= thread.carried;
         self.stats.gone += thread.carried + u64::from(thread.in_flight);
         self.count_unsampled(&thread);

@@ -1,7 +1,7 @@
 //! What a tick does with one thread.
 
 use super::{Sample, Scratch, Subject};
-use crate::sampler::thread::{Asleep, Thread};
+use crate::sampler::thread::Asleep;
 use crate::sampler::watchdog;
 use crate::target::os;
 use crate::target::sys;
@@ -27,17 +27,17 @@ enum Found {
 
 impl Subject {
     /// In how many rounds each sleeping thread is looked at closely once.
-    fn turns(&self) -> u64 {
+    fn rounds(&self) -> u64 {
         1 + (self.threads.len() / CLOSE_LOOKS) as u64
     }
 
     /// The tick at `now` of all threads: those that have to be stopped are added to `queue`, as ones of the subject at
     /// `index`. Those that have slept for long among many are left alone, and are owed it.
     pub fn tick_threads(&mut self, index: usize, now: u64, queue: &mut Vec<(usize, u32)>, scratch: &mut Scratch) {
-        let leaves = self.turns() > 1 && !self.watch.is_on(now);
+        let leaves = self.rounds() > 1 && !self.watch.is_on(now);
         let from = queue.len();
-        let looked_at = |thread: &mut Thread| thread.in_flight || !leaves || !thread.long_sleep.puts_off(now);
-        queue.extend(self.threads.iter_mut().filter_map(|(&tid, thread)| looked_at(thread).then_some((index, tid))));
+        let looked_at = self.turns.iter_mut().filter_map(|turn| turn.comes(now, leaves).then_some((index, turn.tid)));
+        queue.extend(looked_at);
         self.stats.thread_ticks += (self.threads.len() - (queue.len() - from)) as u64;
         let mut keep = from;
         for at in from..queue.len() {
@@ -51,11 +51,12 @@ impl Subject {
             }
         }
         queue.truncate(keep);
+        self.last_tick = now;
     }
 
     /// The tick of one thread: reads it if it sleeps; says if it has to be stopped.
     fn tick_thread(&mut self, tid: u32, now: u64, scratch: &mut Scratch) -> Found {
-        let closely = self.unopened || (u64::from(tid) + self.stats.ticks).is_multiple_of(self.turns());
+        let closely = self.unopened || (u64::from(tid) + self.stats.ticks).is_multiple_of(self.rounds());
         let Some(thread) = self.threads.get_mut(&tid) else { return Found::Done };
         if thread.in_flight {
             self.stats.thread_ticks += 1;
@@ -132,6 +133,7 @@ impl Subject {
     /// it did in these is not known; before, it slept.
     pub(super) fn count_owed(&mut self, tid: u32) {
         let Some(thread) = self.threads.get_mut(&tid) else { return };
+        thread.long_sleep.catch_up(&mut self.turns[thread.turn], self.last_tick);
         let (owed, last) = thread.long_sleep.take();
         let Some(asleep) = thread.asleep.filter(|_| owed > 0) else { return };
         let Asleep { stack, outcome, holds_gil, state, since, labels, .. } = asleep;

@@ -62,7 +62,7 @@ impl Subject {
                 let stack = self.tables.stack(&[label]);
                 self.count(tid, Sample::unreadable(stack, now));
             }
-            let Some(mut thread) = self.threads.remove(&tid) else { continue };
+            let Some(mut thread) = self.remove_thread(tid) else { continue };
             thread.schedstat();
             self.count_unsampled(&thread);
         }
