@@ -23,7 +23,7 @@ IDLE, BUSY = 1000, 4
 RATE = 100
 TURNS = 5
 """Times that each tool is measured, by turns."""
-SWITCHES = 40
+SWITCHES = 20
 """Times in each turn that what the program loses is measured."""
 SECONDS = 3.0
 """How long its share of a core is measured each time."""

@@ -19,7 +19,7 @@ RATE = 500
 SECONDS = 4
 WANTED = 20_000 if LONG else 1_000
 """Samples of one version."""
-ROUNDS = 20
+ROUNDS = 100 if LONG else 20
 
 
 @pytest.mark.parametrize("version", wine.VERSIONS)
