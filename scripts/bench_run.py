@@ -24,6 +24,7 @@ import bench_lost
 import bench_native
 import bench_profile
 import bench_threads
+import bench_tree
 import psutil
 from bench_tools import TARGET_CORE, TOOLS, Tool
 from support import legal
@@ -217,6 +218,7 @@ def main() -> None:
         result: dict[str, Any] = {"python": sys.version.split()[0], "load": os.getloadavg(), "rows": rows}
         result["native"] = bench_native.rows(directory)
         result["threads"] = bench_threads.rows(directory)
+        result["tree"] = bench_tree.rows(directory)
         result["go"] = bench_go.rows(directory)
         result["profile"] = bench_profile.rows(directory)
         if given.long:
@@ -224,6 +226,7 @@ def main() -> None:
     print(table(rows))
     print(bench_native.table(result["native"]))
     print(bench_threads.table(result["threads"]))
+    print(bench_tree.table(result["tree"]))
     print(bench_go.table(result["go"]))
     print(bench_profile.table(result["profile"]))
     if given.long:

@@ -56,7 +56,7 @@ def _rounds(shared: Path) -> int:
     return sum(struct.unpack(f"{BUSY}Q", shared.read_bytes()))
 
 
-def _cpu(pid: int) -> float:
+def cpu(pid: int) -> float:
     """CPU seconds of a tool's processes so far."""
     tree = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
     return sum(sum(process.cpu_times()[:2]) for process in tree)
@@ -77,9 +77,9 @@ def rows(directory: Path) -> list[dict[str, Any]]:
                 command = tool.command(target.pid, RATE, 600, directory / "threads.out.pb.gz")
                 with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
                     time.sleep(STARTED)
-                    cpu, began = _cpu(process.pid), time.monotonic()
+                    before, began = cpu(process.pid), time.monotonic()
                     time.sleep(SECONDS)
-                    shares[tool.name].append(100 * (_cpu(process.pid) - cpu) / (time.monotonic() - began))
+                    shares[tool.name].append(100 * (cpu(process.pid) - before) / (time.monotonic() - began))
                     lost[tool.name] += bench_lost.lost(
                         process.pid, target.pid, functools.partial(_rounds, shared), SWITCHES
                     )

@@ -152,8 +152,8 @@ def packages(version: str) -> Path:
 
 
 def begin(version: str, *arguments: object) -> subprocess.Popen[bytes]:
-    """Runs remoteprof on that CPython, or on a later one if it is too old, and does not wait. Output goes through pipes:
-    wine 8 knows no other way."""
+    """Runs remoteprof on that CPython, or on a later one if it is too old, and does not wait. Output goes through
+    pipes: wine 8 knows no other way."""
     version = LATEST if version in _TOO_OLD else version
     return subprocess.Popen(
         command(version, "-m", "remoteprof", *arguments),
