@@ -13,10 +13,10 @@ from support.cli import LONG, begin, remoteprof
 from support.gobuild import INSTALLED, PIE, STRIPPED, VERSIONS, build, lumps_instantiations, version_of
 from support.goprofiles import differences, locations, not_between, ready, samples, told
 from support.gotool import go_pprof
-from support.targets import program, started
+from support.targets import program, started, wait_until
 
 from remoteprof.errors import RemoteprofError
-from remoteprof.golang.buckets import KINDS, Reader
+from remoteprof.golang.buckets import KINDS, Reader, Reading
 
 HEAP = [("alloc_objects", "count"), ("alloc_space", "bytes"), ("inuse_objects", "count"), ("inuse_space", "bytes")]
 EVENTS = [("contentions", "count"), ("delay", "nanoseconds")]
@@ -152,10 +152,18 @@ def test_one_reader_gives_one_interval_after_another(tmp_path: Path) -> None:
     with ready(build("gobuckets"), tmp_path, "busy") as running:
         for kind in ("block", "mutex"):
             with Reader(running.pid, kind) as reader:
-                readings = []
-                for _ in range(3):
+                readings: list[Reading] = []
+
+                def something_is_new(reader: Reader = reader, readings: list[Reading] = readings) -> bool:
                     told(running, "x-")
-                    readings.append(reader.read(delta=True))
+                    now = reader.read(delta=True)
+                    if readings and now.counted == readings[-1].counted:
+                        return False
+                    readings.append(now)
+                    return True
+
+                for _ in range(3):
+                    wait_until(something_is_new, f"a goroutine's wait for a {kind}")
                 first, second, third = readings
                 whole = reader.profile(third, first, command="test")
                 parts = [
