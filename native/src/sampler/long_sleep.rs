@@ -42,10 +42,8 @@ impl Turn {
 /// What is known of a thread's sleep, and its ticks that are still to be counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LongSleep {
-    /// The longest that has ended, nanoseconds; 0 = none has.
+    /// The longest that has ended, nanoseconds.
     longest: u64,
-    /// Until one has: how long it slept on the average before we came, nanoseconds.
-    usual: u64,
     /// Ticks that are still to be counted.
     owed: u64,
     /// When the last of these was, nanoseconds.
@@ -92,17 +90,9 @@ impl LongSleep {
         (self.owed, self.last, self.late) = (self.owed + 1, now, false);
     }
 
-    /// Its stack was read, asleep; it has run so many times in its `age`, nanoseconds. Where it was not seen to wake yet, its
-    /// life so far tells for how long it sleeps.
-    pub fn lived(&mut self, age: u64, runs: u64) {
-        if self.longest == 0 {
-            self.usual = age / runs.saturating_add(1);
-        }
-    }
-
     /// It was found asleep at `now`, is since `since`, and may be left alone for a while: others' turns come in other ticks.
     pub fn rests(&self, turn: &mut Turn, now: u64, since: u64) {
-        let slept = now.saturating_sub(since).max(self.usual);
+        let slept = now.saturating_sub(since);
         if slept / LONGER > self.longest {
             let most = (slept / SHARE).min(MAX_NS);
             turn.due = now + most - most / 8 * u64::from(turn.tid % 64) / 64;
@@ -111,8 +101,7 @@ impl LongSleep {
 
     /// It has run since it fell asleep at `since`; whether that was met late.
     pub fn ended(&mut self, now: u64, since: u64) -> bool {
-        self.longest = self.longest.max(now.saturating_sub(since)).max(1);
-        self.usual = 0;
+        self.longest = self.longest.max(now.saturating_sub(since));
         std::mem::take(&mut self.late)
     }
 
@@ -164,22 +153,6 @@ mod tests {
         sleep.catch_up(&mut turn, 61 * SECOND + 2);
         assert!(sleep.ended(62 * SECOND, 0), "met late");
         assert!(!sleep.ended(62 * SECOND, 0), "told once");
-    }
-
-    #[test]
-    fn its_life_so_far_tells_how_long_it_sleeps_until_it_is_seen_to_wake() {
-        let mut sleep = LongSleep::default();
-        sleep.lived(3_600 * SECOND, 99);
-        let (seen, owed) = looks(&mut sleep, SECOND, 2 * SECOND);
-        assert!((10..=13).contains(&seen.len()), "36 s on the average: {seen:?}");
-        assert_eq!(owed, 100);
-        sleep.ended(2 * SECOND, SECOND);
-        sleep.lived(3_600 * SECOND, 100);
-        let (seen, _) = looks(&mut sleep, 2 * SECOND, 3 * SECOND);
-        assert_eq!(seen.len(), 100, "it slept for a second");
-        let mut busy = LongSleep::default();
-        busy.lived(3_600 * SECOND, 3_600_000);
-        assert_eq!(looks(&mut busy, SECOND, 2 * SECOND).0, looks(&mut LongSleep::default(), SECOND, 2 * SECOND).0);
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub use windows::sys;
 #[cfg(unix)]
 pub mod os {
     pub use super::linux::{Image, Process, file_identity};
-    pub use super::procfs::{TaskFolder, ThreadFiles as ThreadView, state_and_age, thread_name, tracer};
+    pub use super::procfs::{TaskFolder, ThreadFiles as ThreadView, state_letter, thread_name, tracer};
     pub use super::refusal::access_error;
     pub use super::sys::{EXECS, system_call_name};
 }

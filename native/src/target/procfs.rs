@@ -119,10 +119,9 @@ pub fn list_processes() -> Vec<u32> {
     pids
 }
 
-/// The state letter of a thread, and how long ago it began, nanoseconds.
-pub fn state_and_age(tid: u32) -> Option<(u8, u64)> {
-    let stat = read_stat(tid).ok()?;
-    Some((stat.state, sys::boottime_ns().saturating_sub(stat.start_time.saturating_mul(TICK_NS))))
+/// The state letter of a thread.
+pub fn state_letter(tid: u32) -> Option<u8> {
+    read_stat(tid).ok().map(|stat| stat.state)
 }
 
 /// The process that traces a thread, 0 = none.

@@ -117,12 +117,11 @@ impl Subject {
         if scratch.locals.is_some() && !self.threads.get_mut(&tid).is_some_and(|thread| thread.still_asleep(line, at)) {
             return false;
         }
-        let (letter, age) = os::state_and_age(tid).unwrap_or((b'S', 0));
-        let state = match letter {
+        let state = match os::state_letter(tid) {
             // Stopped by another tracer: whose it is, or that it was only passing, comes out when it is to be stopped.
-            b't' => return false,
-            b'D' => State::Disk,
-            b'R' => State::Runnable,
+            Some(b't') => return false,
+            Some(b'D') => State::Disk,
+            Some(b'R') => State::Runnable,
             _ => State::Sleeping,
         };
         let waits = scratch.syscall >= 0 && state != State::Runnable;
@@ -145,7 +144,6 @@ impl Subject {
         if let Some(thread) = self.threads.get_mut(&tid).filter(|_| scratch.stack.end != End::PutOff) {
             let call = scratch.syscall;
             thread.asleep = Some(Asleep { line, stack, outcome, holds_gil, state, labels, call, since: now });
-            thread.long_sleep.lived(age, line.runs);
             self.asleep.count(false);
         }
         self.count(tid, Sample { stack, outcome, now, since: now, ran: None, holds_gil, state, labels });

@@ -28,7 +28,7 @@ use super::toolhelp::{self, Entry, Modules, Toolhelp};
 use crate::error::{Error, ReadError};
 use crate::memory::{Memory, Region};
 use crate::pe::Pe;
-pub use threads::{Suspended, ThreadView, resume, state_and_age, tells_states, thread_name, tracer, wine_version};
+pub use threads::{Suspended, ThreadView, resume, state_letter, tells_states, thread_name, tracer, wine_version};
 
 /// Most UTF-16 units of a path.
 const MAX_PATH_UNITS: usize = 32 << 10;

@@ -188,10 +188,9 @@ pub fn thread_name(_: u32, tid: u32) -> String {
 /// Most UTF-16 units of a thread's name.
 const MAX_NAME_UNITS: usize = 1024;
 
-/// The state letter of a thread that does not run, as Linux has it: Windows does not tell waits for a disk apart. Its age
-/// is not asked for.
-pub fn state_and_age(_: u32) -> Option<(u8, u64)> {
-    Some((b'S', 0))
+/// The state letter of a thread that does not run, as Linux has it: Windows does not tell waits for a disk apart.
+pub fn state_letter(_: u32) -> Option<u8> {
+    Some(b'S')
 }
 
 /// Who traces a thread, 0 = nobody: here a debugger is in nobody's way.
