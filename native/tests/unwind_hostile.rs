@@ -104,6 +104,34 @@ fn a_file_in_the_place_of_another_is_seen() {
 }
 
 #[test]
+fn a_file_in_memory_is_compared_with_the_one_opened() {
+    let path = std::env::current_exe().expect("this program");
+    let file = std::fs::read(&path).expect("readable");
+    let open = |_: &Mapping| std::fs::File::open(&path);
+    let (own, other) = (Recorded::of(BASE, &file[..0x1000]), Recorded::of(BASE, &[1; 0x1000]));
+    let list = [mapping(BASE, BASE + 0x1000, 0, "/one.so")];
+    let mut frames = Vec::new();
+    let mut walked = |unwinder: &mut Unwinder, memory: &Recorded| {
+        unwinder.unwind(memory, &Registers::new(BASE + 0x100, STACK, 0), &[], &mut frames);
+        assert!(!frames.is_empty());
+        unwinder.replaced(memory, &frames)
+    };
+    let mut unwinder = Unwinder::new();
+    // Another came between the list and the look at it.
+    assert!(unwinder.set_mappings(&other, &list, &open) && walked(&mut unwinder, &other));
+    assert!(unwinder.set_mappings(&own, &list, &open) && !walked(&mut unwinder, &own));
+    assert!(walked(&mut unwinder, &other));
+    // Nothing was there when the file was looked at.
+    assert!(unwinder.set_mappings(&Recorded::default(), &list, &open) && walked(&mut unwinder, &own));
+    // A program that changed its own first bytes: each look finds the same again.
+    for look in 1..=10 {
+        assert!(unwinder.set_mappings(&other, &list, &open));
+        assert_eq!(walked(&mut unwinder, &other), look < 10);
+    }
+    assert!(!unwinder.set_mappings(&other, &list, &open));
+}
+
+#[test]
 fn endless_recursion_is_cut() {
     let mut code = vec![0x90; 0x1000];
     code[0x0b] = 0xe8;

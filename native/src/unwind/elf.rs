@@ -2,18 +2,22 @@
 //! Format: the System V gABI, chapters 4 and 5, and the LSB on `.eh_frame_hdr`.
 
 use std::fs::File;
+use std::hash::Hasher;
 use std::ops::Range;
 
 use object::elf::{self, FileHeader64};
 use object::read::elf::{FileHeader, ProgramHeader, SectionHeader};
 use object::read::{CompressedData, CompressionFormat, ReadCache, ReadRef};
 use object::{LittleEndian, pod};
+use rustc_hash::FxHasher;
 
 use super::cfi::{Cfi, Kind};
 use crate::memory::Memory;
 
 /// Largest unwind section, also after decompression.
 pub const MAX_SECTION_BYTES: u64 = 128 << 20;
+/// Bytes at the start of a loaded file that tell it from another: its headers, and mostly its build id.
+pub const HEAD: usize = 1024;
 /// Most program headers of one file.
 const MAX_SEGMENTS: usize = 256;
 /// Most bytes that the headers of one file may take, section headers and their names.
@@ -50,6 +54,8 @@ impl Load {
 pub struct Elf {
     loads: Vec<Load>,
     entry: u64,
+    /// A hash of the first [`HEAD`] bytes.
+    pub head: u64,
     /// `.eh_frame`.
     pub exceptions: Option<Cfi>,
     /// `.debug_frame`.
@@ -90,7 +96,9 @@ impl Elf {
         let header = Header::parse(file).ok().filter(|header| header.e_machine.get(LE) == elf::EM_X86_64)?;
         let segments = header.program_headers(LE, file).ok()?;
         let loads = segments.iter().take(MAX_SEGMENTS).filter(|segment| segment.p_type(LE) == elf::PT_LOAD);
-        let mut found = Elf { loads: loads.map(Load::new).collect(), entry: header.e_entry(LE), ..Elf::default() };
+        let head = file.read_bytes_at(0, file.len().ok()?.min(HEAD as u64)).map(hash_of).ok()?;
+        let loads = loads.map(Load::new).collect();
+        let mut found = Elf { loads, entry: header.e_entry(LE), head, ..Elf::default() };
         let Ok(sections) = header.sections(LE, file) else { return Some(found) };
         let address = |name: &[u8]| sections.section_by_name(LE, name).map(|(_, section)| section.sh_addr(LE));
         let bases = gimli::BaseAddresses::default()
@@ -123,7 +131,8 @@ impl Elf {
         let headers = memory.read_bytes(base.wrapping_add(header.e_phoff.get(LE)), count * size, 1 << 20).ok()?;
         let (segments, _) = pod::slice_from_bytes::<elf::ProgramHeader64<LittleEndian>>(&headers, count).ok()?;
         let loads = segments.iter().filter(|segment| segment.p_type(LE) == elf::PT_LOAD).map(Load::new);
-        let found = Elf { loads: loads.collect(), entry: header.e_entry(LE), ..Elf::default() };
+        let head = memory.read_bytes(base, HEAD, HEAD).map(|bytes| hash_of(&bytes)).ok()?;
+        let found = Elf { loads: loads.collect(), entry: header.e_entry(LE), head, ..Elf::default() };
         // The segment with the headers, which is the lowest.
         let first = found.loads.first().filter(|load| load.offset < PAGE)?;
         let bias = base.wrapping_add(first.offset).wrapping_sub(first.address);
@@ -147,6 +156,16 @@ impl Elf {
         let table = memory.read_bytes(bias.wrapping_add(start), size, bound).ok()?;
         Cfi::new(Kind::Exceptions, table, start, Some((index, at)), bases)
     }
+}
+
+/// Bytes that a short file lacks are zero, as they are in memory.
+pub fn hash_of(bytes: &[u8]) -> u64 {
+    let mut head = [0; HEAD];
+    let size = bytes.len().min(HEAD);
+    head[..size].copy_from_slice(&bytes[..size]);
+    let mut hasher = FxHasher::default();
+    hasher.write(&head);
+    hasher.finish()
 }
 
 fn section_bytes<'a, R: ReadRef<'a>>(

@@ -2,13 +2,12 @@
 
 use std::cell::OnceCell;
 use std::fs::File;
-use std::hash::Hasher;
 use std::io;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 
-use super::elf::Elf;
+use super::elf::{Elf, HEAD, hash_of};
 use super::{NativeFrame, pe};
 use crate::memory::{self, Memory};
 use crate::target::Mapping;
@@ -17,10 +16,11 @@ use crate::target::os::file_identity;
 /// Most executable mappings of one process that are kept; code in further ones counts as unknown.
 pub const MAX_REGIONS: usize = 100_000;
 
-/// Bytes at the start of a loaded file that tell it from another: its headers, and mostly its build id.
-const HEAD: usize = 1024;
 /// Most files of one stack of which that is looked at.
 const MAX_HEADS: usize = 64;
+
+/// First bytes that are not the file's, and are found by so many looks in a row, are taken for the program's doing.
+const MAX_DOUBTS: u8 = 10;
 
 /// Opens the file behind a mapping.
 pub type OpenFile<'a> = &'a dyn Fn(&Mapping) -> io::Result<File>;
@@ -41,9 +41,38 @@ pub struct Region {
     head: Option<(u64, u64)>,
     /// Another file was found in its place.
     replaced: bool,
+    /// How often in a row these first bytes were found, which are not the file's.
+    doubts: u8,
 }
 
 impl Region {
+    /// `before` is what was known of the same mapping.
+    fn new(
+        memory: &dyn Memory,
+        (mapping, start): (&Mapping, Option<u64>),
+        elf: Option<Arc<Elf>>,
+        before: Option<&Region>,
+    ) -> Region {
+        let bias = elf.as_ref().and_then(|elf| elf.bias(mapping.start, mapping.offset));
+        let head = start.and_then(|start| Some((start, head(memory, start)?)));
+        // By the time that its file was read another may be in its place, or none. A program may change its own headers,
+        // too: those are found over and over.
+        let known = elf.as_ref().map(|elf| elf.head);
+        let other = start.is_some() && head.is_none_or(|(_, hash)| known.is_some_and(|known| known != hash));
+        let earlier = before.filter(|before| before.head == head).map_or(0, |before| before.doubts);
+        let doubts = if other { (earlier + 1).min(MAX_DOUBTS) } else { 0 };
+        Region {
+            mapping: mapping.clone(),
+            index: 0,
+            bias: bias.unwrap_or(0),
+            elf: elf.filter(|_| bias.is_some()),
+            pe: OnceCell::new(),
+            head,
+            replaced: other && doubts < MAX_DOUBTS,
+            doubts,
+        }
+    }
+
     /// The kernel's page of three functions, each no more than a `syscall` and a `ret`.
     pub fn is_vsyscall(&self) -> bool {
         self.mapping.path == "[vsyscall]"
@@ -100,12 +129,14 @@ impl Regions {
     /// read anew with the next list.
     pub fn replaced(&mut self, memory: &dyn Memory, frames: &[NativeFrame]) -> bool {
         let (mut heads, mut last) = (Vec::<(usize, memory::Region, u64)>::new(), u32::MAX);
+        let mut any = false;
         for frame in frames {
             if frame.mapping == last {
                 continue;
             }
             last = frame.mapping;
             let Some(index) = self.find(frame.lookup) else { continue };
+            any |= self.0[index].replaced;
             let Some((address, hash)) = self.0[index].head else { continue };
             if heads.len() < MAX_HEADS && heads.iter().all(|head| head.0 != index) {
                 heads.push((index, memory::Region { address, size: HEAD as u32 }, hash));
@@ -115,7 +146,6 @@ impl Regions {
         let mut bytes = vec![0; HEAD * wanted.len()];
         // One that has ended has lost all of them, and none is wrong.
         let Ok(filled) = memory.read_regions(&wanted, &mut bytes) else { return false };
-        let mut any = false;
         for ((index, _, hash), (number, bytes)) in heads.iter().zip(bytes.chunks_exact(HEAD).enumerate()) {
             if number * HEAD >= filled || hash_of(bytes) != *hash {
                 self.0[*index].replaced = true;
@@ -135,6 +165,7 @@ impl Regions {
         let mut old: FxHashMap<u64, Region> =
             std::mem::take(&mut self.0).into_iter().map(|region| (region.mapping.start, region)).collect();
         let mut changed = false;
+        let mut doubted: FxHashMap<u64, Region> = FxHashMap::default();
         let mut files: FxHashMap<(&str, u64, &str), Option<Arc<Elf>>> = FxHashMap::default();
         let executable = || mappings.iter().enumerate().filter(|(_, mapping)| mapping.executable()).take(MAX_REGIONS);
         for (index, mapping) in executable() {
@@ -144,7 +175,11 @@ impl Regions {
                     region.index = index as u32;
                     self.0.push(region);
                 }
-                _ => changed = true,
+                before => {
+                    changed = true;
+                    let same = before.filter(|region| region.mapping == *mapping);
+                    doubted.extend(same.map(|region| (mapping.start, region)));
+                }
             }
         }
         if changed {
@@ -157,17 +192,9 @@ impl Regions {
                     } else {
                         files.entry(key(mapping)).or_insert_with(load).clone()
                     };
-                    let bias = elf.as_ref().and_then(|elf| elf.bias(mapping.start, mapping.offset));
-                    let elf = elf.filter(|_| bias.is_some());
-                    self.0.push(Region {
-                        mapping: mapping.clone(),
-                        index: index as u32,
-                        bias: bias.unwrap_or(0),
-                        elf,
-                        pe: OnceCell::new(),
-                        head: start(mappings, mapping).and_then(|start| Some((start, head(memory, start)?))),
-                        replaced: false,
-                    });
+                    let at = (mapping, start(mappings, mapping));
+                    let region = Region::new(memory, at, elf, doubted.get(&mapping.start));
+                    self.0.push(Region { index: index as u32, ..region });
                 }
             }
             self.0.sort_by_key(|region| region.mapping.start);
@@ -213,12 +240,6 @@ fn start(mappings: &[Mapping], mapping: &Mapping) -> Option<u64> {
 fn head(memory: &dyn Memory, start: u64) -> Option<u64> {
     let mut bytes = [0; HEAD];
     memory.read(start, &mut bytes).ok().map(|()| hash_of(&bytes))
-}
-
-fn hash_of(bytes: &[u8]) -> u64 {
-    let mut hasher = FxHasher::default();
-    hasher.write(bytes);
-    hasher.finish()
 }
 
 /// One file's tables are read once, however many processes map it.
