@@ -5,51 +5,27 @@ from __future__ import annotations
 
 import functools
 import json
-import os
-import signal
-import struct
-import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import bench_lost
-from bench_tools import TARGET_CORE, TOOL_CORE, Tool, run_tool
+from bench_tools import TARGET_CORE, TOOL_CORE, Tool, middle, middle_text, pin, recorder, run_tool
 from support import pprof
 from support.gobuild import build
 from support.targets import Running, started
-
-T = TypeVar("T")
 
 OURS = Tool("remoteprof")
 RATE = 1000
 PAIRS = 10
 WINDOW = 3.0
 """Seconds of one half of a pair."""
-STARTED = 1.5
-"""Seconds that the recorder is left to start."""
 ROUNDS = 800_000
 """Of Go's own profiler's half: some seconds of CPU time."""
 CLIENTS, PAUSE = 4, "2ms"
-
-
-def _pinned(pid: int) -> None:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {TARGET_CORE})
-
-
-def _recorded(pid: int, output: Path, measure: Callable[[int], T]) -> T:
-    """What is measured while the process is recorded; it is given the recorder's pid."""
-    command = OURS.command(pid, RATE, 60, output)
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        time.sleep(STARTED)
-        found = measure(process.pid)
-        process.send_signal(signal.SIGINT)
-        process.wait()
-    return found
 
 
 def _pairs(alone: Callable[[], float], other: Callable[[], float]) -> list[tuple[float, float]]:
@@ -66,16 +42,11 @@ def _pairs(alone: Callable[[], float], other: Callable[[], float]) -> list[tuple
 
 def slowdown(program: Path, directory: Path) -> dict[str, float]:
     """How much slower a busy program runs while it is recorded, in percent."""
-    shared = directory / "rounds"
-    shared.write_bytes(bytes(8))
-
-    def rounds() -> int:
-        return int(struct.unpack("Q", shared.read_bytes())[0])
-
+    shared = bench_lost.counters(directory / "rounds")
     with started([program, "count", shared]) as target:
-        _pinned(target.pid)
-        found = _recorded(target.pid, directory / "slow.pb.gz", lambda tool: bench_lost.lost(tool, target.pid, rounds))
-    return bench_lost.middle(found)
+        pin(target.pid)
+        with recorder(OURS, target.pid, RATE, directory / "slow.pb.gz") as pid:
+            return middle(bench_lost.lost(pid, target.pid, shared))
 
 
 def latency(program: Path, directory: Path) -> dict[str, Any]:
@@ -99,12 +70,16 @@ def latency(program: Path, directory: Path) -> dict[str, Any]:
             ["taskset", "-c", str(TOOL_CORE), program, "load", asked(server)["Address"], str(CLIENTS), PAUSE]
         ) as load,
     ):
-        p99_alone = functools.partial(p99, load)
-        pairs = _pairs(p99_alone, lambda: _recorded(server.pid, directory / "late.pb.gz", lambda _: p99_alone()))
+
+        def recorded() -> float:
+            with recorder(OURS, server.pid, RATE, directory / "late.pb.gz"):
+                return p99(load)
+
+        pairs = _pairs(functools.partial(p99, load), recorded)
     return {
-        "alone_us": bench_lost.middle([alone for alone, _ in pairs]),
-        "recorded_us": bench_lost.middle([recorded for _, recorded in pairs]),
-        "quotient": bench_lost.middle([recorded / alone for alone, recorded in pairs]),
+        "alone_us": middle([alone for alone, _ in pairs]),
+        "recorded_us": middle([recorded for _, recorded in pairs]),
+        "quotient": middle([recorded / alone for alone, recorded in pairs]),
     }
 
 
@@ -112,7 +87,7 @@ def our_cost(program: Path, directory: Path) -> float:
     """Our CPU time for a sample of the busy program, microseconds: what a longer recording takes more."""
     shared = directory / "rounds"
     with started([program, "count", shared]) as target:
-        _pinned(target.pid)
+        pin(target.pid)
         short, long = (OURS.record(target.pid, RATE, seconds, directory) for seconds in (3, 13))
     return 1e6 * (long.cpu_seconds - short.cpu_seconds) / (long.samples - short.samples)
 
@@ -128,7 +103,7 @@ def own_cost(program: Path, directory: Path) -> dict[str, float]:
     pairs = _pairs(cpu, lambda: cpu(str(own)))
     # As many in each run: the work is the same.
     samples = pprof.load(own).total("samples")
-    return bench_lost.middle([1e6 * (more - alone) / samples for alone, more in pairs])
+    return middle([1e6 * (more - alone) / samples for alone, more in pairs])
 
 
 def rows(directory: Path) -> dict[str, Any]:
@@ -144,17 +119,16 @@ def rows(directory: Path) -> dict[str, Any]:
 
 def table(found: dict[str, Any]) -> str:
     """For people."""
-
     p99 = found["p99"]
     return "\n".join(
         [
-            f"Go at {RATE} Hz: medians of {PAIRS} pairs, of {bench_lost.TURNS} for the slowdown; (the middle half)",
-            f"  slowdown %               {bench_lost.text(found['slowdown_percent'], '.2f')}",
-            f"  p99 of requests, alone   {bench_lost.text(p99['alone_us'], '.0f')} µs",
-            f"  p99 of requests          {bench_lost.text(p99['recorded_us'], '.0f')} µs",
-            f"  the one by the other     {bench_lost.text(p99['quotient'], '.3f')}",
+            f"Go at {RATE} Hz: medians (middle halves) of {PAIRS} pairs, of {bench_lost.TURNS} for the slowdown",
+            f"  slowdown %               {middle_text(found['slowdown_percent'], '.2f')}",
+            f"  p99 of requests, alone   {middle_text(p99['alone_us'], '.0f')} µs",
+            f"  p99 of requests          {middle_text(p99['recorded_us'], '.0f')} µs",
+            f"  the one by the other     {middle_text(p99['quotient'], '.3f')}",
             f"  CPU µs/sample            {found['our_cpu_us_per_sample']:.1f}",
-            f"  of runtime/pprof         {bench_lost.text(found['own_cpu_us_per_sample'], '.1f')}",
+            f"  of runtime/pprof         {middle_text(found['own_cpu_us_per_sample'], '.1f')}",
         ]
     )
 

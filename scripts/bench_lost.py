@@ -6,15 +6,14 @@ SIGCONT) many times while it records, and each short stretch without it is compa
 
 from __future__ import annotations
 
-import math
 import os
 import signal
-import statistics
+import struct
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import psutil
+from bench_tools import processes
+from support.targets import thread_states
 
 TURNS = 80
 """Stretches without the profiler."""
@@ -26,61 +25,52 @@ MAX_TRIES = 100
 """A profiler that nearly always holds the target is not switched off."""
 
 
-def _held(target: int) -> bool:
-    """Whether a thread of the target is stopped."""
-    stats = (task / "stat" for task in Path(f"/proc/{target}/task").iterdir())
-    return any(stat.read_text().rpartition(") ")[2][0] in "tT" for stat in stats)
-
-
 def _switch_off(profiler: int, target: int) -> bool:
     """Stops the profiler, at a moment at which it holds none of the target's threads; whether there was one."""
     for _ in range(MAX_TRIES):
         os.kill(profiler, signal.SIGSTOP)
         time.sleep(0.002)
-        if not _held(target):
+        if all(state[0] not in "tT" for state in thread_states(target).values()):
             return True
         os.kill(profiler, signal.SIGCONT)
         time.sleep(0.003)
     return False
 
 
-def _speed(rounds: Callable[[], int], seconds: float) -> float:
+def counters(path: Path, count: int = 1) -> Path:
+    """A new file of as many numbers of 64 bits. In each a thread of the target counts its rounds."""
+    path.write_bytes(bytes(8 * count))
+    return path
+
+
+def _rounds(shared: Path) -> int:
+    return sum(number for (number,) in struct.iter_unpack("Q", shared.read_bytes()))
+
+
+def _speed(shared: Path, seconds: float) -> float:
     time.sleep(SETTLED)
-    began, before = time.monotonic(), rounds()
+    began, before = time.monotonic(), _rounds(shared)
     time.sleep(seconds)
-    return (rounds() - before) / (time.monotonic() - began)
+    return (_rounds(shared) - before) / (time.monotonic() - began)
 
 
-def lost(tool: int, target: int, rounds: Callable[[], int], turns: int = TURNS) -> list[float]:
-    """How much slower the target is while the tool, which records it, runs: percent, of each turn.
+def lost(tool: int, target: int, shared: Path, turns: int = TURNS) -> list[float]:
+    """How much slower the target, which counts in `shared`, is while the tool, which records it, runs: percent, of each
+    turn.
 
     There are fewer turns where the tool cannot be switched off.
     """
-    children = psutil.Process(tool).children(recursive=True)
-    profiler = children[0].pid if children else tool
+    profiler = processes(tool)[:2][-1].pid
     found = []
-    before = _speed(rounds, WITH)
+    before = _speed(shared, WITH)
     for _ in range(turns):
         if not _switch_off(profiler, target):
             break
         try:
-            alone = _speed(rounds, WITHOUT)
+            alone = _speed(shared, WITHOUT)
         finally:
             os.kill(profiler, signal.SIGCONT)
-        after = _speed(rounds, WITH)
+        after = _speed(shared, WITH)
         found.append(100 * (1 - (before + after) / 2 / alone))
         before = after
     return found
-
-
-def middle(values: list[float]) -> dict[str, float]:
-    """The median, and the middle half; of too few values none."""
-    if len(values) < 2:
-        return dict.fromkeys(("median", "low", "high"), math.nan)
-    low, median, high = statistics.quantiles(values, n=4)
-    return {"median": median, "low": low, "high": high}
-
-
-def text(values: dict[str, float], form: str) -> str:
-    """For people."""
-    return f"{values['median']:{form}} ({values['low']:{form}} to {values['high']:{form}})"

@@ -9,9 +9,6 @@ import argparse
 import contextlib
 import json
 import os
-import signal
-import struct
-import subprocess
 import sys
 import tempfile
 import time
@@ -25,8 +22,7 @@ import bench_native
 import bench_profile
 import bench_threads
 import bench_tree
-import psutil
-from bench_tools import TARGET_CORE, TOOLS, Tool
+from bench_tools import TOOLS, Tool, middle, pin, processes, recorder
 from support import legal
 from support.targets import program, started
 
@@ -35,10 +31,6 @@ SHORT, LONG = 3, 9
 """Seconds of the two recordings whose difference gives the cost of a sample."""
 TURNS = bench_lost.TURNS
 """Times that each tool's slowdown is measured."""
-STARTED = 1.5
-"""Seconds that a tool is left to start."""
-
-
 COUNTER = """
 import mmap, os, struct, sys
 with open(sys.argv[1], 'r+b') as file:
@@ -58,18 +50,12 @@ while True:
 """
 
 
-def pinned(pid: int) -> None:
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        os.sched_setaffinity(int(task.name), {TARGET_CORE})
-
-
 @contextlib.contextmanager
 def counter(directory: Path) -> Iterator[tuple[int, Path]]:
     """A busy target, 30 frames deep, that counts its rounds in a shared file."""
-    shared = directory / "counter"
-    shared.write_bytes(bytes(8))
+    shared = bench_lost.counters(directory / "counter")
     with started([sys.executable, "-c", COUNTER, shared]) as target:
-        pinned(target.pid)
+        pin(target.pid)
         yield target.pid, shared
 
 
@@ -92,19 +78,13 @@ def costs(tool: Tool, rate: int, directory: Path) -> dict[str, Any]:
     }
 
 
-def slowdowns(rate: int, directory: Path) -> dict[str, dict[str, float]]:
-    """How much slower the target is under each tool, in percent."""
+def slowdowns(rate: int, directory: Path) -> dict[str, float]:
+    """How much slower the target is under each tool, in percent: medians."""
     lost = {}
     with counter(directory) as (pid, shared):
         for tool in TOOLS:
-            command = tool.command(pid, rate, 600, directory / "slow.pb.gz")
-            with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-                time.sleep(STARTED)
-                lost[tool.name] = bench_lost.middle(
-                    bench_lost.lost(process.pid, pid, lambda: int(struct.unpack("Q", shared.read_bytes())[0]), TURNS)
-                )
-                process.send_signal(signal.SIGINT)
-                process.wait()
+            with recorder(tool, pid, rate, directory / "slow.pb.gz") as recording:
+                lost[tool.name] = middle(bench_lost.lost(recording, pid, shared, TURNS))["median"]
     return lost
 
 
@@ -112,7 +92,7 @@ def wrong_stacks(tool: Tool, rate: int, directory: Path) -> dict[str, float]:
     """The shares of samples, in percent, that the generated program could not have had, and that say they are cut."""
     table = legal.generate(directory / "generated.py")
     with started([sys.executable, table.path]) as target:
-        pinned(target.pid)
+        pin(target.pid)
         run = tool.record(target.pid, rate, 5, directory)
     cut = sum(stack.samples for stack in run.stacks if stack.cut)
     wrong = 0.0
@@ -128,7 +108,7 @@ def wrong_stacks(tool: Tool, rate: int, directory: Path) -> dict[str, float]:
 def share_error(tool: Tool, rate: int, directory: Path) -> float:
     """The largest distance of a function's share of CPU time from the truth, in points."""
     with started(program("split.py")) as target:
-        pinned(target.pid)
+        pin(target.pid)
         run = tool.record(target.pid, rate, 8, directory)
         measured = json.loads(target.terminate())
     total = sum(stack.cpu for stack in run.stacks)
@@ -143,16 +123,12 @@ def share_error(tool: Tool, rate: int, directory: Path) -> float:
 def memory_over_time(directory: Path, minutes: float) -> dict[str, Any]:
     """The resident memory of remoteprof's processes at 1 kHz on the same code."""
     series = []
-    with counter(directory) as (pid, _):
-        command = TOOLS[0].command(pid, 1000, minutes * 60 + 5, directory / "long.pb.gz")
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            began = time.monotonic()
-            while time.monotonic() - began < minutes * 60:
-                time.sleep(5)
-                tree = [psutil.Process(process.pid), *psutil.Process(process.pid).children(recursive=True)]
-                series.append((round(time.monotonic() - began), sum(one.memory_info().rss for one in tree)))
-            process.send_signal(signal.SIGTERM)
-            process.wait()
+    with counter(directory) as (pid, _), recorder(TOOLS[0], pid, 1000, directory / "long.pb.gz") as recording:
+        began = time.monotonic()
+        while time.monotonic() - began < minutes * 60:
+            time.sleep(5)
+            rss = sum(process.memory_info().rss for process in processes(recording))
+            series.append((round(time.monotonic() - began), rss))
     settled = [rss for when, rss in series if when >= min(30, minutes * 30)]
     return {"series": series, "growth_bytes": settled[-1] - settled[0], "peak_bytes": max(settled)}
 
@@ -209,7 +185,7 @@ def main() -> None:
         for rate in rates:
             lost = slowdowns(rate, directory)
             for tool in TOOLS:
-                row: dict[str, Any] = {"tool": tool.name, "rate": rate, "slowdown_percent": lost[tool.name]["median"]}
+                row: dict[str, Any] = {"tool": tool.name, "rate": rate, "slowdown_percent": lost[tool.name]}
                 row |= costs(tool, rate, directory)
                 row |= wrong_stacks(tool, rate, directory)
                 row["share_error_points"] = share_error(tool, rate, directory)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import re
 import resource
+import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -13,11 +17,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
 from support import pprof
 from support.pprof import Frame
 
 BIN = Path(sys.executable).parent
 TARGET_CORE, TOOL_CORE = 0, 1
+STARTED = 1.5
+"""Seconds that a tool is left to start."""
+ENDLESS = 3600
+"""Seconds of a recording that is ended by SIGINT."""
 
 
 @dataclass
@@ -125,6 +134,53 @@ class Tool:
             run.stacks = list(raw_stacks(output))
             run.samples = int(sum(stack.samples for stack in run.stacks))
         return run
+
+
+@contextlib.contextmanager
+def recorder(tool: Tool, pid: int, rate: int, output: Path, started: float = STARTED) -> Iterator[int]:
+    """The pid of a tool that has recorded the process for `started` seconds, and does so until the end."""
+    command = tool.command(pid, rate, ENDLESS, output)
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        time.sleep(started)
+        try:
+            yield process.pid
+        finally:
+            process.send_signal(signal.SIGINT)
+
+
+def pin(pid: int) -> None:
+    """Leaves all threads of a target its one core."""
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(task.name), {TARGET_CORE})
+
+
+def processes(pid: int) -> list[psutil.Process]:
+    """All of a tool's."""
+    return [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]
+
+
+def core_percent(pid: int, seconds: float) -> float:
+    """The share of one core that a tool's processes take in the time to come."""
+
+    def cpu() -> float:
+        return sum(sum(process.cpu_times()[:2]) for process in processes(pid))
+
+    before, began = cpu(), time.monotonic()
+    time.sleep(seconds)
+    return 100 * (cpu() - before) / (time.monotonic() - began)
+
+
+def middle(values: list[float]) -> dict[str, float]:
+    """The median, and the middle half; of too few values none."""
+    if len(values) < 2:
+        return dict.fromkeys(("median", "low", "high"), math.nan)
+    low, median, high = statistics.quantiles(values, n=4)
+    return {"median": median, "low": low, "high": high}
+
+
+def middle_text(values: dict[str, float], form: str) -> str:
+    """For people."""
+    return f"{values['median']:{form}} ({values['low']:{form}} to {values['high']:{form}})"
 
 
 def raw_stacks(path: Path) -> Iterator[Stack]:

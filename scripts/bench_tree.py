@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import statistics
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from bench_threads import cpu
-from bench_tools import Tool
+from bench_tools import Tool, core_percent, recorder
 from support.targets import started
 
 PROCESSES, RATE = 200, 100
@@ -40,16 +36,9 @@ finally:
 def rows(directory: Path) -> dict[str, Any]:
     """Shares in percent of one core: the median of some stretches, and the largest."""
     with started([sys.executable, "-c", PROGRAM]) as target:
-        command = Tool("remoteprof", ("--children",)).command(target.pid, RATE, 600, directory / "tree.pb.gz")
-        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-            time.sleep(STARTED)
-            shares = []
-            for _ in range(TURNS):
-                before, began = cpu(process.pid), time.monotonic()
-                time.sleep(SECONDS)
-                shares.append(100 * (cpu(process.pid) - before) / (time.monotonic() - began))
-            process.send_signal(signal.SIGINT)
-            process.wait()
+        tool = Tool("remoteprof", ("--children",))
+        with recorder(tool, target.pid, RATE, directory / "tree.pb.gz", STARTED) as pid:
+            shares = [core_percent(pid, SECONDS) for _ in range(TURNS)]
         target.finish()
     return {"median": statistics.median(shares), "max": max(shares)}
 
