@@ -27,7 +27,7 @@ SUMS = (
 
 EARLIEST = ("first_sample_ns", "attached_ns")
 """CLOCK_MONOTONIC times, of which the earliest counts; 0 = none."""
-MORE_SUMS = ("unmatched", "unsampled_cpu_ns", "collisions", "torn")
+MORE_SUMS = ("unmatched", "unsampled_cpu_ns", "collisions", "torn", "told_births")
 
 
 def add_up(parts: Iterable[dict[str, Any]]) -> dict[str, Any]:

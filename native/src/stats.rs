@@ -127,6 +127,8 @@ pub struct Stats {
     pub syscalls_restarted: u64,
     /// SEIZE calls refused because another tracer held the thread for a moment.
     pub collisions: u64,
+    /// Descendants taken up at the kernel's word, before a look found them.
+    pub told_births: u64,
     /// Samples whose Python and native frames could not be put into one order.
     pub unmatched: u64,
     /// Walks that met a frame chain in the middle of a change and were taken again.

@@ -169,6 +169,16 @@ def test_a_pipeline(tmp_path: Path) -> None:
     assert recording.profile.with_function("burn", "cpu") > 0.2e9
 
 
+def test_births_are_told_by_the_kernel(tmp_path: Path) -> None:
+    """Each of these is born in a quiet moment. Needs root in the first namespaces."""
+    command = ["sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do sleep 0.05; done"]
+    _, _, recording = run(tmp_path, command)
+    assert faults(recording) == []
+    assert 10 <= recording.stats["told_births"] <= 20
+    alone = run(tmp_path, command, "--no-children")[2]
+    assert alone.stats["told_births"] == 0
+
+
 def test_names_narrow(tmp_path: Path) -> None:
     burn = " ".join(program("tree.py", "quiet"))
     command = ["sh", "-c", f"sleep 0.5 & {burn} & wait"]

@@ -191,6 +191,7 @@ fn stats_dict<'py>(py: Python<'py>, stats: &Stats) -> PyResult<Bound<'py, PyDict
         ("unsampled_cpu_ns", stats.unsampled_cpu_ns),
         ("syscalls_restarted", stats.syscalls_restarted),
         ("collisions", stats.collisions),
+        ("told_births", stats.told_births),
         ("torn", stats.torn),
         ("unmatched", stats.unmatched),
         ("first_sample_ns", stats.first_sample_ns),

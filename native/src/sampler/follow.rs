@@ -5,6 +5,7 @@ use std::io;
 use regex_lite::Regex;
 use rustc_hash::FxHashSet;
 
+use super::births::Hearing;
 use super::shown::{Role, Shown};
 use super::subject::{Entry, Subject};
 use super::tree::Tree;
@@ -18,7 +19,7 @@ use crate::target::sys;
 /// and without.
 const MIN_LOOK_NS: (u64, u64) = (2_000_000, 5_000_000);
 /// A look may take one part in this many of our CPU time, but is not put off for longer than this.
-const LOOK_SHARE: u64 = 25;
+pub(super) const LOOK_SHARE: u64 = 25;
 const MAX_LOOK_NS: u64 = 1_000_000_000;
 /// How often it is read what processes were handed by their children, and its share.
 const SETTLE_NS: u64 = 100_000_000;
@@ -34,8 +35,9 @@ const MAX_OUTBOX: usize = 64 << 20;
 /// What is known of the tree of one recording.
 #[derive(Debug)]
 pub(super) struct Following {
-    tree: Tree,
-    pattern: Option<Regex>,
+    pub(super) tree: Tree,
+    pub(super) pattern: Option<Regex>,
+    pub(super) hearing: Hearing,
     /// When to look next.
     pub(super) due: u64,
     next_settle: u64,
@@ -67,6 +69,7 @@ impl Sampler {
         self.following = Some(Following {
             tree: Tree::new(root.process.pid, root.launched),
             pattern: pattern(children_match).ok().flatten(),
+            hearing: Hearing::begin(),
             due: 0,
             next_settle: 0,
             began: (0, 0, ticks),
@@ -80,6 +83,12 @@ impl Sampler {
         self.following.as_ref().map_or(u64::MAX, |following| following.due)
     }
 
+    /// What tells of births now, or -1; and when something will.
+    pub(super) fn hearing(&self, now: u64) -> (i32, u64) {
+        let hearing = self.following.as_ref().map(|following| &following.hearing);
+        hearing.map_or((-1, u64::MAX), |hearing| (hearing.descriptor(now), hearing.due(now)))
+    }
+
     /// Looks at the tree: who was born, who has ended, what they used.
     pub(super) fn look_at_tree(&mut self, now: u64) -> io::Result<()> {
         let Some(mut following) = self.following.take() else { return Ok(()) };
@@ -91,27 +100,10 @@ impl Sampler {
             self.part(&mut following);
         }
         following.tree.look();
-        for (pid, stat) in following.tree.births(now) {
-            if following.tree.get(pid).is_some() {
-                self.hand_over(&mut following, pid, now)?;
-            }
-            if following.tree.get(pid).is_some() {
-                continue; // the root, which ends the recording
-            }
-            let was_there = stat.start_time < following.began.2;
-            self.take_up(&mut following, pid, stat, was_there, now)?;
-        }
-        if following.pattern.is_some() {
-            for pid in following.tree.in_role(Role::Passed) {
-                let Ok(stat) = procfs::read_stat(pid) else { continue };
-                if following.wanted(&stat.name)
-                    && following.tree.get(pid).is_some_and(|node| node.start_time == stat.start_time)
-                {
-                    following.tree.turn(pid, Role::Unsampled);
-                    self.sample_process(&mut following, pid, &stat, true, now)?;
-                }
-            }
-        }
+        let born = following.tree.births(now);
+        self.take_up_all(&mut following, born, now)?;
+        let passed = following.tree.in_role(Role::Passed);
+        self.turn_to(&mut following, &passed, now)?;
         let cost = sys::thread_cpu_ns().saturating_sub(began);
         let least = if following.tree.len() > 1 { MIN_LOOK_NS.0 } else { MIN_LOOK_NS.1 };
         following.due = now + (cost * LOOK_SHARE).clamp(least, MAX_LOOK_NS);
@@ -120,8 +112,45 @@ impl Sampler {
         if others { self.retire_all(now) } else { Ok(()) }
     }
 
+    /// Takes up those that were born, parents before their children.
+    pub(super) fn take_up_all(
+        &mut self,
+        following: &mut Following,
+        born: Vec<(u32, Stat)>,
+        now: u64,
+    ) -> io::Result<()> {
+        for (pid, stat) in born {
+            if following.tree.get(pid).is_some() {
+                self.hand_over(following, pid, now)?;
+            }
+            if following.tree.get(pid).is_some() {
+                continue; // the root, which ends the recording
+            }
+            let was_there = stat.start_time < following.began.2;
+            self.take_up(following, pid, stat, was_there, now)?;
+        }
+        Ok(())
+    }
+
+    /// Begins to sample those of `passed` that have become what was asked for.
+    pub(super) fn turn_to(&mut self, following: &mut Following, passed: &[u32], now: u64) -> io::Result<()> {
+        if following.pattern.is_none() {
+            return Ok(());
+        }
+        for &pid in passed {
+            let Ok(stat) = procfs::read_stat(pid) else { continue };
+            if following.wanted(&stat.name)
+                && following.tree.get(pid).is_some_and(|node| node.start_time == stat.start_time)
+            {
+                following.tree.turn(pid, Role::Unsampled);
+                self.sample_process(following, pid, &stat, true, now)?;
+            }
+        }
+        Ok(())
+    }
+
     /// Ends the sampling of processes that have become others than were asked for.
-    fn part(&mut self, following: &mut Following) {
+    pub(super) fn part(&mut self, following: &mut Following) {
         if following.pattern.is_none() {
             return;
         }

@@ -15,6 +15,7 @@ use crate::target::seize::Alarm;
 use crate::target::sys;
 
 mod begin;
+mod births;
 mod census;
 mod cut;
 mod follow;
@@ -142,11 +143,13 @@ impl Sampler {
         loop {
             self.alarm.clear();
             let now = sys::monotonic_ns();
+            let (births, hearing) = self.hearing(now);
             let timeout = self.options.is_some().then(|| {
-                let next = self.clock.due().min(self.end).min(self.next_look());
+                let next = self.clock.due().min(self.end).min(self.next_look()).min(hearing);
                 next.saturating_sub(now)
             });
-            let [signalled, commanded] = sys::wait_readable([self.signals.as_raw_fd(), self.link.as_raw_fd()], timeout);
+            let descriptors = [self.signals.as_raw_fd(), self.link.as_raw_fd(), births];
+            let [signalled, commanded, told] = sys::wait_readable(descriptors, timeout);
             if signalled {
                 sys::drain_signals(&self.signals);
                 watchdog::busy(sys::monotonic_ns());
@@ -157,6 +160,11 @@ impl Sampler {
                 return Ok(());
             }
             if self.options.is_some() {
+                if told {
+                    watchdog::busy(sys::monotonic_ns());
+                    self.hear(sys::monotonic_ns())?;
+                    watchdog::idle();
+                }
                 self.work()?;
             }
         }

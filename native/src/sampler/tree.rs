@@ -103,6 +103,24 @@ impl Tree {
                 Err(_) => self.census.missed(pid),
             }
         }
+        self.below_us(open)
+    }
+
+    /// The same of those that the kernel told of, each with its parent.
+    pub fn told(&self, born: &[(u32, u32)]) -> Vec<(u32, Stat)> {
+        let mut ours: FxHashSet<u32> = FxHashSet::default();
+        for &(pid, parent) in born {
+            if ours.contains(&parent) || self.reaper == Some(parent) || self.nodes.contains_key(&parent) {
+                ours.insert(pid);
+            }
+        }
+        let stats = born.iter().filter(|(pid, _)| ours.contains(pid)).filter_map(|&(pid, _)| {
+            procfs::read_stat(pid).ok().filter(|stat| !self.knows(pid, stat.start_time)).map(|stat| (pid, stat))
+        });
+        self.below_us(stats.collect())
+    }
+
+    fn below_us(&self, mut open: Vec<(u32, Stat)>) -> Vec<(u32, Stat)> {
         let mut born: Vec<(u32, Stat)> = Vec::new();
         loop {
             let before = born.len();
@@ -161,6 +179,12 @@ impl Tree {
     /// The processes in this role.
     pub fn in_role(&self, role: Role) -> Vec<u32> {
         self.nodes.iter().filter(|(_, node)| node.role == role).map(|(&pid, _)| pid).collect()
+    }
+
+    /// Those of `pids` that are passed by.
+    pub fn passed(&self, pids: &[u32]) -> Vec<u32> {
+        let is_passed = |pid: &u32| self.nodes.get(pid).is_some_and(|node| node.role == Role::Passed);
+        pids.iter().copied().filter(is_passed).collect()
     }
 
     /// Reads what all were handed, and their names.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 pub mod admission;
+#[cfg(unix)]
+pub mod births;
 pub mod descent;
 #[cfg(unix)]
 pub mod launch;

@@ -132,7 +132,7 @@ pub fn drain_signals(fd: &OwnedFd) {
     unsafe { libc::read(fd.as_raw_fd(), record.as_mut_ptr().cast(), record.len()) };
 }
 
-/// Waits until one of `fds` is readable or `timeout_ns` have passed (None = for ever). Gives which are readable.
+/// Waits until one of `fds` (-1: none) is readable or `timeout_ns` have passed (None = for ever). Gives which are readable.
 pub fn wait_readable<const N: usize>(fds: [RawFd; N], timeout_ns: Option<u64>) -> [bool; N] {
     let mut polls = fds.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 });
     let timeout = timeout_ns.map(|ns| libc::timespec {
