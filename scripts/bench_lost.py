@@ -71,6 +71,8 @@ def lost(tool: int, target: int, shared: Path, turns: int = TURNS) -> list[float
         finally:
             os.kill(profiler, signal.SIGCONT)
         after = _speed(shared, WITH)
-        found.append(100 * (1 - (before + after) / 2 / alone))
+        # None: it held the target after all, by a stop that it was asking for when it was stopped itself.
+        if alone:
+            found.append(100 * (1 - (before + after) / 2 / alone))
         before = after
     return found
